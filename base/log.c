@@ -1,0 +1,86 @@
+/* log.c - formats a line once, writes it with one write(2), remembers the last 50. */
+#include "base/log.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+enum { LINE_BYTES = 1024, RECENT_LINES = 50 };
+static char recent[RECENT_LINES][LINE_BYTES];
+static unsigned recent_next;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic int level_now = LOG_INFO;
+static const char *const level_names[] = {"error", "warn", "info", "debug"};
+
+void log_set_level(enum log_level level) { atomic_store(&level_now, (int)level); }
+enum log_level log_level_now(void) { return (enum log_level)atomic_load(&level_now); }
+
+enum err log_level_parse(const char *name, enum log_level *out)
+{
+    for (int i = 0; i < 4; i++) {
+        if (strcmp(name, level_names[i])) continue;
+        *out = (enum log_level)i;
+        return OK;
+    }
+    return ERR_INVALID;
+}
+
+static size_t stamp(char *out, size_t cap)
+{
+    struct timespec now;
+    struct tm tm;
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &tm);
+    size_t n = strftime(out, cap, "%Y-%m-%dT%H:%M:%S", &tm);
+    return n + (size_t)snprintf(out + n, cap - n, ".%03ldZ ", now.tv_nsec / 1000000);
+}
+
+void log_line(enum log_level level, const char *room, const char *fmt, ...)
+{
+    if (level > log_level_now()) return;
+    char line[LINE_BYTES];
+    size_t n = stamp(line, sizeof line);
+    n += (size_t)snprintf(line + n, sizeof line - n, "%-5s %s ", level_names[level], room);
+    va_list ap;
+    va_start(ap, fmt);
+    int more = vsnprintf(line + n, sizeof line - n - 1, fmt, ap);
+    va_end(ap);
+    if (more > 0) n += (size_t)more;
+    if (n > sizeof line - 2) n = sizeof line - 2;
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)line[i] < 0x20 || line[i] == 0x7F) line[i] = '?';
+    line[n] = '\n';
+    line[n + 1] = 0;
+    pthread_mutex_lock(&lock);
+    memcpy(recent[recent_next++ % RECENT_LINES], line, n + 2);
+    ssize_t done = write(STDERR_FILENO, line, n + 1);
+    pthread_mutex_unlock(&lock);
+    (void)done; /* a closed stderr must not end the server */
+}
+
+int log_site_open(struct log_site *site, unsigned *held)
+{
+    unsigned long long now = clock_ms(), last = atomic_load(&site->last_ms);
+    if (last && now - last < 1000) {
+        atomic_fetch_add(&site->held, 1);
+        return 0;
+    }
+    if (!atomic_compare_exchange_strong(&site->last_ms, &last, now ? now : 1)) return 0;
+    *held = atomic_exchange(&site->held, 0);
+    return 1;
+}
+
+void log_dump_recent(void)
+{
+    for (unsigned i = 0; i < RECENT_LINES; i++) {
+        const char *line = recent[(recent_next + i) % RECENT_LINES];
+        size_t n = strnlen(line, LINE_BYTES);
+        if (n && write(STDERR_FILENO, line, n) < 0) return;
+    }
+}

@@ -1,0 +1,167 @@
+/* str.c - slices and UTF-8; no allocation. */
+#include "base/str.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c; }
+static bool blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+struct str str_of(const char *s) { return (struct str){s, s ? strlen(s) : 0}; }
+bool str_eq(struct str a, struct str b) { return a.n == b.n && (!a.n || !memcmp(a.p, b.p, a.n)); }
+bool str_eqz(struct str a, const char *z) { return str_eq(a, str_of(z)); }
+bool str_starts(struct str s, struct str x) { return s.n >= x.n && str_eq(str_sub(s, 0, x.n), x); }
+bool str_ends(struct str s, struct str x) { return s.n >= x.n && str_eq(str_sub(s, s.n - x.n, x.n), x); }
+
+bool str_ieq(struct str a, struct str b)
+{
+    if (a.n != b.n) return false;
+    for (size_t i = 0; i < a.n; i++)
+        if (lower(a.p[i]) != lower(b.p[i])) return false;
+    return true;
+}
+
+struct str str_trim(struct str s)
+{
+    while (s.n && blank(s.p[s.n - 1]))
+        s.n--;
+    while (s.n && blank(*s.p))
+        s.p++, s.n--;
+    return s;
+}
+
+struct str str_sub(struct str s, size_t from, size_t n)
+{
+    if (from > s.n) from = s.n;
+    if (n > s.n - from) n = s.n - from;
+    return (struct str){s.p ? s.p + from : NULL, n};
+}
+
+ptrdiff_t str_find_char(struct str s, char c)
+{
+    const char *hit = s.n ? memchr(s.p, c, s.n) : NULL;
+    return hit ? hit - s.p : -1;
+}
+
+ptrdiff_t str_find(struct str s, struct str needle)
+{
+    if (!needle.n) return 0;
+    for (size_t from = 0; s.n - from >= needle.n && from < s.n;) {
+        ptrdiff_t at = str_find_char(str_sub(s, from, s.n), *needle.p);
+        if (at < 0) return -1;
+        from += (size_t)at;
+        if (s.n - from < needle.n) return -1;
+        if (!memcmp(s.p + from, needle.p, needle.n)) return (ptrdiff_t)from;
+        from++;
+    }
+    return -1;
+}
+
+bool str_next(struct str *s, char sep, struct str *head)
+{
+    if (!s->n) return false;
+    ptrdiff_t at = str_find_char(*s, sep);
+    *head = str_sub(*s, 0, at < 0 ? s->n : (size_t)at);
+    *s = str_sub(*s, at < 0 ? s->n : (size_t)at + 1, s->n);
+    return true;
+}
+
+enum err str_to_i64(struct str s, int64_t min, int64_t max, int64_t *out)
+{
+    char text[24];
+    if (!s.n || s.n >= sizeof text) return ERR_INVALID;
+    for (size_t i = 0; i < s.n; i++)
+        if (!(s.p[i] >= '0' && s.p[i] <= '9') && !(i == 0 && s.p[0] == '-' && s.n > 1)) return ERR_INVALID;
+    memcpy(text, s.p, s.n);
+    text[s.n] = 0;
+    errno = 0;
+    long long v = strtoll(text, NULL, 10);
+    if (errno || v < min || v > max) return ERR_RANGE;
+    *out = v;
+    return OK;
+}
+
+enum err str_to_f64(struct str s, double *out)
+{
+    char text[64], *end;
+    if (!s.n || s.n >= sizeof text || blank(*s.p)) return ERR_INVALID;
+    memcpy(text, s.p, s.n);
+    text[s.n] = 0;
+    double v = strtod(text, &end);
+    if (end != text + s.n || !isfinite(v)) return ERR_INVALID;
+    *out = v;
+    return OK;
+}
+
+size_t utf8_decode(struct str s, uint32_t *cp)
+{
+    if (!s.n) return 0;
+    const unsigned char *b = (const unsigned char *)s.p;
+    if (b[0] < 0x80) return *cp = b[0], 1;
+    size_t n = b[0] >= 0xF0 ? 4 : b[0] >= 0xE0 ? 3 : 2;
+    if (b[0] < 0xC2 || b[0] > 0xF4 || s.n < n) return 0;
+    uint32_t v = b[0] & (0xFFu >> (n + 1));
+    for (size_t i = 1; i < n; i++) {
+        if ((b[i] & 0xC0) != 0x80) return 0;
+        v = v << 6 | (b[i] & 0x3Fu);
+    }
+    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
+    if (v < least[n] || v > 0x10FFFF || (v >= 0xD800 && v <= 0xDFFF)) return 0;
+    *cp = v;
+    return n;
+}
+
+bool utf8_valid(struct str s)
+{
+    uint32_t cp;
+    while (s.n) {
+        size_t n = utf8_decode(s, &cp);
+        if (!n) return false;
+        s = str_sub(s, n, s.n);
+    }
+    return true;
+}
+
+size_t utf8_encode(uint32_t cp, char out[4])
+{
+    if (cp < 0x80) return out[0] = (char)cp, 1;
+    if (cp < 0x800) {
+        out[0] = (char)(0xC0 | cp >> 6);
+        out[1] = (char)(0x80 | (cp & 0x3F));
+        return 2;
+    }
+    if (cp < 0x10000) {
+        out[0] = (char)(0xE0 | cp >> 12);
+        out[1] = (char)(0x80 | (cp >> 6 & 0x3F));
+        out[2] = (char)(0x80 | (cp & 0x3F));
+        return 3;
+    }
+    out[0] = (char)(0xF0 | cp >> 18);
+    out[1] = (char)(0x80 | (cp >> 12 & 0x3F));
+    out[2] = (char)(0x80 | (cp >> 6 & 0x3F));
+    out[3] = (char)(0x80 | (cp & 0x3F));
+    return 4;
+}
+
+/* True when b[0..n) could still grow into a valid sequence. */
+static bool unfinished(const unsigned char *b, size_t n)
+{
+    size_t want = b[0] >= 0xF0 && b[0] <= 0xF4 ? 4 : b[0] >= 0xE0 && b[0] < 0xF0 ? 3 : b[0] >= 0xC2 && b[0] < 0xE0 ? 2 : 0;
+    if (n >= want) return false;
+    for (size_t i = 1; i < n; i++)
+        if ((b[i] & 0xC0) != 0x80) return false;
+    if (n < 2) return true;
+    if (b[0] == 0xE0 && b[1] < 0xA0) return false;
+    if (b[0] == 0xED && b[1] > 0x9F) return false;
+    if (b[0] == 0xF0 && b[1] < 0x90) return false;
+    return !(b[0] == 0xF4 && b[1] > 0x8F);
+}
+
+size_t utf8_complete(struct str s)
+{
+    for (size_t back = 1; back <= 3 && back <= s.n; back++)
+        if (unfinished((const unsigned char *)s.p + s.n - back, back)) return s.n - back;
+    return s.n;
+}

@@ -1,0 +1,45 @@
+/* str.h - borrowed slices of bytes and UTF-8. A struct str owns nothing and may hold NUL bytes. Any thread. */
+#ifndef DEJA_BASE_STR_H
+#define DEJA_BASE_STR_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct str {
+    const char *p; /* may be NULL when n is 0 */
+    size_t n;
+};
+#define STR(lit) ((struct str){"" lit, sizeof(lit) - 1})
+#define STR_FMT "%.*s"
+#define STR_ARG(s) (int)(s).n, (s).p ? (s).p : ""
+
+struct str str_of(const char *terminated); /* NULL -> empty */
+bool str_eq(struct str a, struct str b);
+bool str_eqz(struct str a, const char *terminated);
+bool str_ieq(struct str a, struct str b); /* ASCII case ignored */
+bool str_starts(struct str s, struct str prefix);
+bool str_ends(struct str s, struct str suffix);
+struct str str_trim(struct str s);                     /* ASCII white space off both ends */
+struct str str_sub(struct str s, size_t from, size_t n); /* clamped */
+/* Index of the first match, or -1. */
+ptrdiff_t str_find(struct str s, struct str needle);
+ptrdiff_t str_find_char(struct str s, char c);
+/* Cuts at the first sep: *head gets what is before it, *s what follows. False when s was empty. */
+bool str_next(struct str *s, char sep, struct str *head);
+/* Whole slice as a decimal integer in [min,max]; no sign but '-', no spaces, no '+'. */
+MUST enum err str_to_i64(struct str s, int64_t min, int64_t max, int64_t *out);
+MUST enum err str_to_f64(struct str s, double *out); /* finite only */
+
+/* UTF-8 (RFC 3629: no overlong forms, no surrogates, at most U+10FFFF). */
+bool utf8_valid(struct str s);
+/* Bytes of the valid sequence at the start and its code point; 0 when invalid, cut off or empty. */
+size_t utf8_decode(struct str s, uint32_t *code_point);
+/* Bytes written (1..4); code_point must be a scalar value. */
+size_t utf8_encode(uint32_t code_point, char out[4]);
+/* Length of the longest prefix made of whole characters (invalid bytes count as whole); what is left is an
+ * unfinished sequence of at most 3 bytes. */
+size_t utf8_complete(struct str s);
+
+#endif
