@@ -1,0 +1,44 @@
+/* conf.h - options from one table: defaults < file < environment < command line, each value checked for type and range, with the
+ * place of a mistake in the message. --help and docs/config.md come from the same rows.
+ * A room declares: #define OPTIONS(OPT) OPT(name, TYPE, default, min, max, unit, flags, help) ... and `struct <room>_options` from it.
+ * Names use underscores; on the command line and in files '-' and '_' are the same. Environment: DEJA_<NAME>.
+ * Threading: a table belongs to one thread; a room copies what other threads read. */
+#ifndef DEJA_BASE_CONF_H
+#define DEJA_BASE_CONF_H
+#include "base/buf.h"
+
+enum conf_type { CONF_BOOL, CONF_INT, CONF_FLOAT, CONF_STR };
+enum conf_flags { CONF_RUNTIME = 1 /* may change while running */, CONF_SECRET = 2 /* never printed */, CONF_LIST = 4 /* may be given again: values joined by '\n' */ };
+
+struct conf_row {
+    const char *name;      /* "cache_ttl_s" */
+    enum conf_type type;
+    const char *preset;    /* default as text */
+    double min, max;       /* for INT and FLOAT; for STR max = bytes, 0 = 4096 */
+    const char *unit;      /* "ms", "bytes", "" */
+    unsigned flags;
+    const char *help;
+    const char *alias;     /* other spellings separated by spaces: "m c max-model-len"; NULL = none. One letter = -m */
+};
+
+struct conf;
+/* rows is borrowed for the table's life. */
+struct conf *conf_new(const struct conf_row *rows, size_t n_rows);
+void conf_free(struct conf *c);
+/* Sets by name or alias from text; e says "option cache_ttl_s: 0 is below 1 (seconds)" etc. Unknown: names the nearest one. */
+MUST enum err conf_set(struct conf *c, struct str name, struct str value, const char *where, struct errmsg *e);
+/* `name value` or `name = value` lines, '#' comments; errors carry file:line. */
+MUST enum err conf_read_file(struct conf *c, const char *path, struct errmsg *e);
+MUST enum err conf_read_env(struct conf *c, struct errmsg *e);
+/* --name value, --name=value, -m value, --flag / --no-flag for booleans, --config FILE. Stops with ERR_CANCELLED when --help was
+ * asked for (printed by the caller through conf_help). Positional arguments are refused. */
+MUST enum err conf_read_args(struct conf *c, int argc, char **argv, struct errmsg *e);
+bool conf_bool(const struct conf *c, const char *name);
+int64_t conf_int(const struct conf *c, const char *name);
+double conf_float(const struct conf *c, const char *name);
+const char *conf_str(const struct conf *c, const char *name); /* borrowed until the next set; "" when empty */
+bool conf_is_set(const struct conf *c, const char *name);     /* anything but the default */
+void conf_help(const struct conf *c, struct buf *out);
+void conf_markdown(const struct conf *c, struct buf *out);
+
+#endif

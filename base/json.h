@@ -1,0 +1,23 @@
+/* json.h - jansson behind a few strict helpers; values themselves are jansson's json_t (include <jansson.h> where needed:
+ * its API is our JSON API). Parsing refuses what jansson alone lets pass: over-deep nesting, numbers that overflow, trailing bytes,
+ * invalid UTF-8, duplicate keys, NUL in strings is allowed (strings carry their length).
+ * Threading: values are not shared between threads unless nobody changes them. */
+#ifndef DEJA_BASE_JSON_H
+#define DEJA_BASE_JSON_H
+#include <jansson.h>
+
+#include "base/buf.h"
+
+/* *out is a new reference. ERR_INVALID with line/column and the reason; ERR_TOO_LARGE deeper than depth_max (0 = 64). */
+MUST enum err json_parse(struct str text, int depth_max, json_t **out, struct errmsg *e);
+/* Compact output, UTF-8 kept, keys in insertion order. */
+void json_write(struct buf *out, const json_t *v);
+/* Canonical form for keys: sorted keys, no spaces, numbers normalised (1, 1.0 and 1e0 are one; -0 is 0). RFC 8785 in
+ * spirit; integers beyond 2^53 keep all their digits. */
+void json_write_canonical(struct buf *out, const json_t *v);
+void json_write_string(struct buf *out, struct str s); /* quoted and escaped; invalid UTF-8 becomes U+FFFD */
+struct str json_str(const json_t *v);                  /* a string value's bytes, else empty with p NULL */
+/* Member of an object as text, borrowed; empty with p NULL when absent, null or of another type. */
+struct str json_member_str(const json_t *object, const char *key);
+
+#endif

@@ -1,0 +1,89 @@
+/* engine.h - batched inference over one model: submit prompts, get tokens. One step thread owns the model and every KV block; each
+ * step schedules (pure, engine/sched), runs one flattened batch (decodes + prefill chunks), samples, calls back.
+ * Knows nothing of HTTP, chat templates or JSON.
+ * Threading: engine_submit, engine_cancel, engine_stats from any thread; callbacks run on the step thread and must be short
+ * (hand over to a loop).
+ * Source: Orca (iteration-level scheduling, Yu et al. 2022), vLLM (Kwon et al. 2023), Sarathi-Serve (chunked prefill, 2024). */
+#ifndef DEJA_ENGINE_ENGINE_H
+#define DEJA_ENGINE_ENGINE_H
+#include "engine/model/model.h"
+#include "engine/model/sampler.h"
+
+struct engine;
+struct engine_request;
+
+struct engine_options {
+    const char *model_path;
+    int n_threads;            /* 0 = all cores */
+    int max_model_len;        /* 0 = the model's context */
+    int max_num_seqs;         /* sequences decoding together; 0 = 16 */
+    int max_num_batched_tokens; /* rows of one step; 0 = 256 */
+    int block_size;           /* 0 = 16 */
+    uint64_t kv_bytes;        /* KV pool; 0 = 512 MiB, at least one full-length sequence */
+    bool prefix_caching;
+    int queue_max;            /* waiting requests; 0 = 256 -> ERR_FULL */
+    const char *isa;
+    bool exact;
+};
+
+enum engine_finish { ENGINE_STOP, ENGINE_LENGTH, ENGINE_CANCELLED, ENGINE_FAILED };
+
+struct engine_token {
+    int choice;               /* 0..n-1 */
+    int32_t id;
+    float logprob;            /* log-softmax of the raw logits at id */
+    const struct sampler_logprob *top; /* [n_top], borrowed during the call */
+    int n_top;
+};
+struct engine_end {
+    int choice;
+    enum engine_finish finish;
+    int prompt_tokens, cached_tokens, completion_tokens;
+    const char *error;        /* a sentence for ENGINE_FAILED, else NULL */
+};
+
+struct engine_submit_options {
+    const int32_t *prompt;    /* [n_prompt] token ids, copied; 1 <= n_prompt < max_model_len */
+    int n_prompt;
+    int n;                    /* choices, 1..16: share prompt blocks, copy-on-write tail */
+    int max_tokens;           /* clamped so that prompt + max_tokens <= max_model_len; <= 0 = as many as fit */
+    struct sampler_params sampling; /* biases are copied; choice i uses seed + i */
+    int n_top;                /* top logprobs per token, 0..20 */
+    uint64_t salt;            /* separates prefix-cache users; 0 = shared */
+    int priority;             /* 0 = online, 1 = batch */
+    /* Token ids that end a choice (never passed to on_token as text); copied, at most 16. */
+    const int32_t *end_ids;
+    int n_end_ids;
+    bool ignore_end;
+    /* Step thread. on_token: return false to stop this choice here with ENGINE_STOP (a stop string was completed).
+     * on_end: once per choice, the last call for it; after the last choice's on_end the request is gone. */
+    bool (*on_token)(void *arg, const struct engine_token *t);
+    void (*on_end)(void *arg, const struct engine_end *end);
+    void *arg;
+};
+
+MUST enum err engine_open(struct engine **out, const struct engine_options *o, struct errmsg *e);
+/* Cancels everything (each choice gets its on_end), joins the step thread. */
+void engine_close(struct engine *g);
+const struct model_info *engine_model(const struct engine *g);
+const struct gguf *engine_gguf(const struct engine *g);
+int engine_max_len(const struct engine *g);
+
+/* ERR_TOO_LARGE: prompt too long, with all the numbers in *e. ERR_FULL: queue full, retry later. On OK *out may be cancelled until its
+ * last on_end has returned. */
+MUST enum err engine_submit(struct engine *g, const struct engine_submit_options *o, uint64_t *id_out, struct errmsg *e);
+/* By id: idempotent, unknown ids are ignored. on_end(ENGINE_CANCELLED) follows within one step; blocks are free then. */
+void engine_cancel(struct engine *g, uint64_t id);
+
+struct engine_stats {
+    int running, waiting, max_num_seqs;
+    int blocks_total, blocks_used, blocks_cached; /* cached = unreferenced but holding a prefix */
+    uint64_t steps, prompt_tokens, generated_tokens, prefix_query_tokens, prefix_hit_tokens, preemptions, cancelled, finished, failed;
+    uint64_t step_age_ms;        /* since the last step ended while work was waiting; 0 when idle */
+    uint64_t last_success_ms;    /* clock_ms of the last finished choice, 0 = never */
+    double drain_tokens_per_s;   /* measured, for retry-after */
+    uint64_t waiting_prompt_tokens;
+};
+void engine_stats(struct engine *g, struct engine_stats *out);
+
+#endif
