@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Runs the test suite and adds up what each program says of itself.
+
+  run.py all|unit|integration|cuda [NAME]
+A test program is a unit test binary (its last line reads `N passed, N failed, N skipped`), a Python unittest file under
+tests/integration, or a check in Python under tests/ that ends with the same line. Each has a time limit. NAME runs only programs
+whose name holds it. The last line of the whole run is `N passed, N failed, N skipped`.
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BUILD = os.path.join(ROOT, "build", "dev")
+LINE = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.M)
+LIMIT_S = {"unit": 300, "integration": 600, "check": 120, "cuda": 900}
+
+
+def programs(what):
+    if what in ("unit", "all"):
+        yield "check", "tidy", [sys.executable, "tests/tidy.py"]
+        folder = os.path.join(BUILD, "unit")
+        names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+        for n in names:
+            path = os.path.join(folder, n)
+            if os.path.isfile(path) and os.access(path, os.X_OK):
+                yield "unit", n, [path]
+    if what in ("cuda", "all"):
+        if os.path.exists(os.path.join(ROOT, "tests", "cuda_emu", "run.sh")):
+            yield "cuda", "cuda", ["bash", "tests/cuda_emu/run.sh"]
+    if what in ("integration", "all"):
+        for n in sorted(os.listdir(os.path.join(ROOT, "tests", "integration"))):
+            if n.startswith("test_") and n.endswith(".py"):
+                yield "integration", n[:-3], [sys.executable, "-m", "unittest", "-v", f"tests.integration.{n[:-3]}"]
+
+
+def unittest_counts(text):
+    """python's own summary -> (passed, failed, skipped, names of skipped)"""
+    ran = re.search(r"^Ran (\d+) tests? in", text, re.M)
+    if not ran:
+        return None
+    bad = sum(int(x) for x in re.findall(r"(?:failures|errors|unexpected successes)=(\d+)", text))
+    skip = sum(int(x) for x in re.findall(r"skipped=(\d+)", text))
+    return int(ran[1]) - bad - skip, bad, skip
+
+
+def run(kind, name, cmd, env):
+    t0 = time.time()
+    try:
+        r = subprocess.run(cmd, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT_S[kind],
+                           check=False, stdin=subprocess.DEVNULL)
+        out, rc = r.stdout.decode("utf8", "replace"), r.returncode
+    except subprocess.TimeoutExpired as e:
+        out, rc = (e.stdout or b"").decode("utf8", "replace") + f"\n(ended after {LIMIT_S[kind]} s)\n", -1
+    found = LINE.findall(out)
+    if kind == "integration":
+        counts = unittest_counts(out)
+    else:
+        counts = tuple(int(x or 0) for x in found[-1]) if found else None
+    if counts is None:
+        counts = (0, 1, 0)
+        out += f"\n(no count of tests in the output; exit status {rc})\n"
+    elif rc and not counts[1]:
+        counts = (counts[0], 1, counts[2])
+        out += f"\n(all tests passed but the program ended with status {rc})\n"
+    print(f"{'ok  ' if not counts[1] else 'FAIL'} {kind}/{name}: {counts[0]} passed, {counts[1]} failed, {counts[2]} skipped"
+          f" ({time.time() - t0:.1f} s)", flush=True)
+    if counts[1]:
+        lines = out.strip().splitlines()
+        print("\n".join("    " + x for x in lines[-120:]), flush=True)
+    elif counts[2]:
+        for x in out.splitlines():
+            if x.startswith("skip ") or "... skipped" in x:
+                print("    " + x, flush=True)
+    return counts
+
+
+def main():
+    what = sys.argv[1] if len(sys.argv) > 1 else "all"
+    only = sys.argv[2] if len(sys.argv) > 2 else ""
+    env = dict(os.environ, DEJA_BIN=os.path.join(BUILD, "deja"), SOURCE_DIR=ROOT, PYTHONDONTWRITEBYTECODE="1")
+    env.setdefault("DEJA_CACHE", os.path.join(os.path.expanduser("~"), ".cache", "deja"))
+    env.setdefault("ASAN_OPTIONS", "abort_on_error=0:detect_stack_use_after_return=1")
+    env.setdefault("UBSAN_OPTIONS", "print_stacktrace=1")
+    env.setdefault("OMP_NUM_THREADS", "1")
+    env.setdefault("OPENBLAS_NUM_THREADS", "1")
+    total, broken = [0, 0, 0], []
+    for kind, name, cmd in programs(what):
+        if only and only not in name:
+            continue
+        if not shutil.which(cmd[0]):
+            print(f"FAIL {kind}/{name}: {cmd[0]} is not there")
+            total[1] += 1
+            continue
+        c = run(kind, name, cmd, env)
+        total = [a + b for a, b in zip(total, c)]
+        if c[1]:
+            broken.append(name)
+    if broken:
+        print("failed in: " + ", ".join(broken))
+    if not sum(total):
+        print("no test was run")
+        total[1] = 1
+    print(f"{total[0]} passed, {total[1]} failed, {total[2]} skipped")
+    return 1 if total[1] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

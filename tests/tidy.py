@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+"""The style rules a machine can hold: rooms include only downward, each library has one home, files and functions stay short,
+every file says what it is, some calls have one place, nothing in the tree names the place it was made in.
+Prints each breach with file and line; ends with `N passed, N failed` (one test a rule)."""
+import os
+import re
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+FILE_LINES_MAX, FUNCTION_LINES_MAX, LINE_CHARS_MAX = 600, 70, 140
+
+# A room and everything it may include, lowest first.
+ORDER = ["base", "engine/text", "engine/backend", "engine/model", "engine/sched", "engine", "embeddings", "cache", "gateway"]
+MAY = {
+    "base": ["base"],
+    "engine/text": ["base", "engine/text"],
+    "engine/backend": ["base", "engine/backend"],
+    "engine/model": ["base", "engine/text", "engine/backend", "engine/model"],
+    "engine/sched": ["base", "engine/sched"],
+    "engine": ["base", "engine/text", "engine/backend", "engine/model", "engine/sched", "engine"],
+    "embeddings": ["base", "engine/text", "engine/backend", "engine/model", "embeddings"],
+    "cache": ["base", "engine/text", "engine/model", "embeddings", "cache"],
+    "gateway": ["base", "engine/text", "engine/model", "embeddings", "cache", "gateway"],
+}
+# A foreign header and the files that may include it (prefixes).
+HOMES = {
+    r"hiredis/": ["base/redis"],
+    r"event2/": ["base/loop", "base/http", "base/redis", "base/workers"],
+    r"llhttp\.h": ["base/http"],
+    r"openssl/": ["base/crypto", "base/http"],
+    r"xxhash\.h": ["base/hash"],
+    r"faiss/": ["embeddings/faiss", "embeddings/vector_index_faiss"],
+    r"(?:imm|x86|avx|nmm|emm)intrin\.h": ["engine/backend/cpu/"],
+    r"cuda": ["engine/backend/cuda/", "tests/cuda_emu/"],
+}
+BANNED = {  # call: (files that may, what to use)
+    r"(?<![\w.>])(?:malloc|calloc|realloc|free|strdup|strndup)\s*\(": (["base/mem.c", "embeddings/faiss"], "base/mem.h"),
+    r"(?<![\w.>])(?:printf|puts|putchar)\s*\(": (["deja.c", "base/log.c", "base/err.c", "tests/", "bench/"], "base/log.h"),
+    r"(?<![\w.>])(?:strcpy|strcat|sprintf|gets|strtok)\s*\(": ([], "base/buf.h or snprintf"),
+    r"(?<![\w.>])(?:rand|srand|random)\s*\(": ([], "base/rng.h"),
+    r"(?<![\w.>])time\s*\(\s*(?:NULL|0|&)": (["base/clock.c", "base/log.c"], "base/clock.h"),
+    r"(?<![\w.>])exit\s*\(": (["deja.c"], "an error returned to main"),
+}
+NO_TEST_NEEDED = {  # stem: why
+    "deja": "main(), run by every integration test",
+}
+# words the tree must not hold, spelt so that this file does not hold them either
+PLACE_WORDS = [r"/wo" r"rk/", r"/ro" r"ot/\.", r"pypi\." r"org", r"deb\.deb" r"ian\.org", r"\bsub-?age" r"nt", r"\bClau" r"de\b", r"\bAnthro" r"pic (?:model|assistant)"]
+
+
+def tracked():
+    out = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return [x for x in out.splitlines() if os.path.isfile(os.path.join(ROOT, x))]
+
+
+def read(path):
+    with open(os.path.join(ROOT, path), encoding="utf8", errors="replace") as f:
+        return f.read()
+
+
+def room_of(path):
+    d = os.path.dirname(path)
+    for r in sorted(ORDER, key=len, reverse=True):
+        if d == r or d.startswith(r + "/"):
+            return r
+    return None
+
+
+def strip(text):
+    """comments and strings blanked, line structure kept"""
+    def blank(m):
+        s = m.group(0)
+        return re.sub(r"[^\n]", " ", s) if s.startswith("/") else '""' + " " * (len(s) - 2)
+    return re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', blank, text, flags=re.S)
+
+
+def include_rule(path, text):
+    room = room_of(path)
+    for i, line in enumerate(text.splitlines(), 1):
+        m = re.match(r'\s*#\s*include\s*([<"])([^>"]+)[>"]', line)
+        if not m:
+            continue
+        kind, name = m[1], m[2]
+        if kind == '"' and room:
+            target = room_of(name)
+            if target and target not in MAY[room]:
+                yield i, f"{room} may not include {name} (an upward edge)"
+        for pattern, homes in HOMES.items():
+            if re.match(pattern, name) and not any(path.startswith(h) for h in homes + ["tests/"]):
+                yield i, f"<{name}> is only for {', '.join(homes)}"
+
+
+def banned_rule(path, text):
+    if path.startswith("tests/"):
+        return
+    for i, line in enumerate(strip(text).splitlines(), 1):
+        for pattern, (homes, instead) in BANNED.items():
+            if re.search(pattern, line) and not any(path.startswith(h) for h in homes):
+                yield i, f"`{line.strip()[:60]}`: use {instead}"
+
+
+def head_rule(path, text):
+    if not text.startswith("/*") or os.path.basename(path) not in text[:200]:
+        if not path.startswith("tests/") or not text.startswith("/*"):
+            yield 1, "the file does not begin with a comment that names it and says what it owns"
+
+
+def size_rule(path, text):
+    lines = text.splitlines()
+    if len(lines) > FILE_LINES_MAX:
+        yield len(lines), f"{len(lines)} lines (at most {FILE_LINES_MAX})"
+    for i, line in enumerate(lines, 1):
+        if len(line) > LINE_CHARS_MAX:
+            yield i, f"{len(line)} characters in a line (at most {LINE_CHARS_MAX})"
+    start = None
+    for i, line in enumerate(lines, 1):
+        if line == "{":
+            start = i
+        elif line == "}" and start:
+            if i - start - 1 > FUNCTION_LINES_MAX:
+                yield start, f"a function of {i - start - 1} lines (at most {FUNCTION_LINES_MAX})"
+            start = None
+
+
+def marker_rule(path, text):
+    for i, line in enumerate(text.splitlines(), 1):
+        if re.search(r"\b(?:TO" r"DO|FIX" r"ME|XX" r"X)\b", line):
+            yield i, "a leftover marker: do it, or put it under Not yet"
+
+
+def place_rule(path, text):
+    for i, line in enumerate(text.splitlines(), 1):
+        for w in PLACE_WORDS:
+            if re.search(w, line):
+                yield i, f"names the place it was made in ({w})"
+
+
+def test_rule(files):
+    tests = " ".join(f for f in files if f.startswith("tests/"))
+    bodies = "\n".join(read(f) for f in files if f.startswith("tests/") and f.endswith((".c", ".py")))
+    for f in files:
+        if not f.endswith(".c") or not (room_of(f) or f == "deja.c") or f.endswith(("_table.c", "_tables.c")):
+            continue
+        stem = os.path.basename(f)[:-2]
+        if stem in NO_TEST_NEEDED or f"test_{stem}" in tests or re.search(rf"\b{re.escape(stem)}(?:\.h|_\w)", bodies):
+            continue
+        head = f.rsplit("/", 1)[0]
+        base = re.sub(r"_(?:avx2|avx512|scalar|main)$", "", stem)
+        if re.search(rf"\b{re.escape(base)}(?:\.h|_\w)", bodies) or any(stem.startswith(os.path.basename(t)[5:-2]) for t in files
+                                                                      if t.startswith("tests/unit/") and t.endswith(".c")):
+            continue
+        yield f, 1, f"no test under tests/ names {stem} ({head})"
+
+
+RULES = {"includes point down and libraries have one home": include_rule, "some calls have one place": banned_rule,
+         "every file says what it is": head_rule, "files, functions and lines stay short": size_rule,
+         "no leftover markers": marker_rule, "the tree speaks of the project alone": place_rule}
+TEXT_RULES = ("the tree speaks of the project alone",)
+
+
+def main():
+    files = tracked()
+    failed = 0
+    for name, rule in RULES.items():
+        breaches = []
+        for f in files:
+            if f.startswith("tests/data/") or f.startswith("tests/fuzz/corpus/"):
+                continue
+            is_c = f.endswith((".c", ".h"))
+            if not is_c and not (name in TEXT_RULES and f.endswith((".md", ".py", ".sh", ".txt", ".cmake", ".cpp", ".cu", ".lua", "dev", "run"))):
+                continue
+            if f.endswith(("_table.c", "_tables.c")) and name.startswith("files"):
+                continue
+            breaches += [f"{f}:{line}: {what}" for line, what in rule(f, read(f))]
+        print(("FAIL " if breaches else "ok   ") + name)
+        for b in breaches[:60]:
+            print("    " + b)
+        failed += bool(breaches)
+    breaches = [f"{f}:{line}: {what}" for f, line, what in test_rule(files)]
+    print(("FAIL " if breaches else "ok   ") + "every source file has a test")
+    for b in breaches:
+        print("    " + b)
+    failed += bool(breaches)
+    total = len(RULES) + 1
+    print(f"{total - failed} passed, {failed} failed, 0 skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
