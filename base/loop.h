@@ -1,6 +1,8 @@
 /* loop.h - one event loop (libevent's event_base with its bufferevents) and the way into it from other threads.
  * A loop and everything on it belong to the thread that runs loop_run; loop_post is the only call for other threads.
- * Callbacks never run before the call that started them has returned. */
+ * Callbacks never run before the call that started them has returned. loop_new makes the process ignore SIGPIPE: a peer
+ * that left is an error code here, not a signal.
+ * Order at the end: free servers, clients and timers, then workers, then the loop. */
 #ifndef DEJA_BASE_LOOP_H
 #define DEJA_BASE_LOOP_H
 #include "base/str.h"
@@ -10,6 +12,7 @@ struct event_base; /* libevent's; for the files of base/ that talk to sockets */
 struct loop_timer;
 
 MUST enum err loop_new(struct loop **out, struct errmsg *e);
+/* Runs what is still posted (whoever posted owns memory through it), then frees. NULL is fine. */
 void loop_free(struct loop *l);
 /* Runs until loop_stop. */
 void loop_run(struct loop *l);
@@ -31,5 +34,9 @@ MUST enum err loop_on_signal(struct loop *l, int signo, void (*fn)(void *arg, in
 
 /* Longest time a callback kept the loop busy since the last call, microseconds (a gauge for /metrics). */
 uint64_t loop_lag_us(struct loop *l);
+/* Posts, timers and signals are measured by the loop itself. A file that hangs own events on loop_base brackets its
+ * callbacks: uint64_t t = loop_enter(l); ... loop_leave(l, t); */
+uint64_t loop_enter(struct loop *l);
+void loop_leave(struct loop *l, uint64_t entered_us);
 
 #endif
