@@ -10,6 +10,12 @@
 
 /* *out is a new reference. ERR_INVALID with line/column and the reason; ERR_TOO_LARGE deeper than depth_max (0 = 64). */
 MUST enum err json_parse(struct str text, int depth_max, json_t **out, struct errmsg *e);
+/* The same; *at is the byte the failure was seen at (text.n when the text ended too early). at may be NULL. */
+MUST enum err json_parse_at(struct str text, int depth_max, json_t **out, size_t *at, struct errmsg *e);
+/* The key of the outermost object whose value holds byte at, as written (escapes kept); empty when there is none. For messages. */
+struct str json_key_at(struct str text, size_t at);
+/* "an object", "a string", "a number", "a boolean", "null"; "nothing" for NULL. For messages. */
+const char *json_kind(const json_t *v);
 /* Compact output, UTF-8 kept, keys in insertion order. */
 void json_write(struct buf *out, const json_t *v);
 /* Canonical form for keys: sorted keys, no spaces, numbers normalised (1, 1.0 and 1e0 are one; -0 is 0). RFC 8785 in
