@@ -1,0 +1,238 @@
+/* model_load.c - opens a decoder: checks the file (model_plan), repacks its weights into the backend, allocates KV and
+ * activations once. Nothing is allocated per pass. See model.h. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "engine/model/model_private.h"
+
+enum {
+    THREADS_MAX = 64,
+    BLOCKS_MAX = 1 << 24,
+    ROWS_MAX = 1 << 16,
+    SEQS_MAX = 1 << 14,
+};
+
+static enum err check_options(const struct model_options *o, struct errmsg *e)
+{
+    bool block_ok = o->block_tokens == 8 || o->block_tokens == 16 || o->block_tokens == 32 || o->block_tokens == 64;
+#ifdef DEJA_RARE
+    block_ok = block_ok || o->block_tokens == 2 || o->block_tokens == 4;
+#endif
+    if (!block_ok) return err_set(e, ERR_RANGE, "block_tokens: %d must be 8, 16, 32 or 64", o->block_tokens);
+    if (o->n_threads < 0 || o->n_threads > THREADS_MAX)
+        return err_set(e, ERR_RANGE, "n_threads: %d must be 0 to %d", o->n_threads, THREADS_MAX);
+    if (o->n_blocks < 1 || o->n_blocks > BLOCKS_MAX)
+        return err_set(e, ERR_RANGE, "n_blocks: %d must be 1 to %d", o->n_blocks, BLOCKS_MAX);
+    if (o->max_batch_tokens < 1 || o->max_batch_tokens > ROWS_MAX)
+        return err_set(e, ERR_RANGE, "max_batch_tokens: %d must be 1 to %d", o->max_batch_tokens, ROWS_MAX);
+    if (o->max_seqs < 1 || o->max_seqs > SEQS_MAX)
+        return err_set(e, ERR_RANGE, "max_seqs: %d must be 1 to %d", o->max_seqs, SEQS_MAX);
+    if (o->context_max < 0) return err_set(e, ERR_RANGE, "context_max: %d must be 0 or more", o->context_max);
+    return OK;
+}
+
+static enum err load_weight(struct model *m, struct weight **out, const struct gguf_tensor *t, struct errmsg *e)
+{
+    enum err code = weight_new(out, m->be, t->type, (int)t->dims[1], (int)t->dims[0], t->bytes, e);
+    return code ? err_prefix(e, "tensor " STR_FMT, STR_ARG(t->name)) : OK;
+}
+
+static enum err load_matrix(struct model *m, struct matrix *out, const struct plan_linear *p, struct errmsg *e)
+{
+    if (p->bias) out->bias = tensor_to_f32(p->bias);
+    return load_weight(m, &out->weight, p->weight, e);
+}
+
+static enum err load_layer(struct model *m, struct layer *l, const struct plan_layer *p, struct errmsg *e)
+{
+    enum err code;
+    l->attn_norm = tensor_to_f32(p->attn_norm);
+    l->ffn_norm = tensor_to_f32(p->ffn_norm);
+    if ((code = load_matrix(m, &l->q, &p->q, e)) || (code = load_matrix(m, &l->k, &p->k, e)) ||
+        (code = load_matrix(m, &l->v, &p->v, e)) || (code = load_matrix(m, &l->attn_out, &p->attn_out, e)) ||
+        (code = load_matrix(m, &l->gate, &p->gate, e)) || (code = load_matrix(m, &l->up, &p->up, e)))
+        return code;
+    return load_matrix(m, &l->down, &p->down, e);
+}
+
+static enum err load_weights(struct model *m, struct errmsg *e)
+{
+    const struct model_plan *p = &m->plan;
+    enum err code = load_weight(m, &m->token_embd, p->token_embd, e);
+    if (!code && p->output) code = load_weight(m, &m->output, p->output, e);
+    if (code) return code;
+    m->output_norm = tensor_to_f32(p->output_norm);
+    m->layers = xcalloc((size_t)p->n_layer, sizeof *m->layers);
+    for (int i = 0; i < p->n_layer && !code; i++) code = load_layer(m, &m->layers[i], &p->layers[i], e);
+    return code;
+}
+
+static float *try_rows(int n_rows, int n)
+{
+    return try_calloc((size_t)n_rows * (size_t)n, sizeof(float)); /* both bounded: no overflow */
+}
+
+static enum err make_rope(struct model *m, struct errmsg *e)
+{
+    const struct model_plan *p = &m->plan;
+    float *factors = p->rope_freqs ? tensor_to_f32(p->rope_freqs) : NULL;
+    struct rope_options o = {
+        .base = p->rope_base,
+        .linear_scale = p->rope_linear_scale,
+        .dims = p->rope_dims,
+        .pos_max = m->context_max,
+        .half_split = p->rope_half_split,
+        .freq_factors = factors,
+    };
+    enum err code = rope_new(&m->rope, &o, e);
+    mem_free(factors);
+    return code;
+}
+
+static enum err make_memory(struct model *m, struct errmsg *e)
+{
+    const struct model_plan *p = &m->plan;
+    struct kv_options o = {
+        .n_layers = p->n_layer,
+        .n_kv_heads = p->n_kv_head,
+        .head_dim = p->head_dim,
+        .n_blocks = m->n_blocks,
+        .block_tokens = m->block_tokens,
+    };
+    enum err code = kv_new(&m->kv, m->be, &o, e);
+    if (code) return err_prefix(e, "KV cache of %d blocks of %d tokens", m->n_blocks, m->block_tokens);
+    if ((code = make_rope(m, e))) return code;
+    int n_q = p->n_head * p->head_dim, n_kv = p->n_kv_head * p->head_dim, rows = m->max_rows;
+    m->x = try_rows(rows, p->n_embd);
+    m->q = try_rows(rows, n_q);
+    m->att = try_rows(rows, n_q);
+    m->k = try_rows(rows, n_kv);
+    m->v = try_rows(rows, n_kv);
+    m->gate = try_rows(rows, p->n_ff);
+    m->up = try_rows(rows, p->n_ff);
+    m->out_pos = try_calloc((size_t)rows, sizeof *m->out_pos);
+    m->out_seq = try_calloc((size_t)rows, sizeof *m->out_seq);
+    if (!m->x || !m->q || !m->att || !m->k || !m->v || !m->gate || !m->up || !m->out_pos || !m->out_seq)
+        return err_set(e, ERR_FULL, "no memory for batches of %d tokens: lower max_batch_tokens", rows);
+    return OK;
+}
+
+/* general.name, or the file's stem. */
+static char *display_name(const struct gguf *g, const char *path)
+{
+    struct str name = {NULL, 0};
+    if (gguf_str_opt(g, "general.name", &name, NULL) || name.n == 0 || name.n > 200 || !utf8_valid(name)) {
+        name = str_of(path);
+        for (ptrdiff_t at; (at = str_find_char(name, '/')) >= 0;) name = str_sub(name, (size_t)at + 1, name.n);
+        if (str_ends(name, STR(".gguf"))) name.n -= 5;
+    }
+    return xstrndup(name.p, name.n);
+}
+
+static void fill_info(struct model *m, const char *path)
+{
+    const struct model_plan *p = &m->plan;
+    m->arch = xstrndup(p->arch.p, p->arch.n);
+    m->name = display_name(m->gguf, path);
+    m->info = (struct model_info){
+        .arch = m->arch,
+        .name = m->name,
+        .n_layer = p->n_layer,
+        .n_embd = p->n_embd,
+        .n_head = p->n_head,
+        .n_kv_head = p->n_kv_head,
+        .head_dim = p->head_dim,
+        .n_ff = p->n_ff,
+        .n_vocab = p->n_vocab,
+        .context_length = p->context_length,
+        .weight_bytes = p->weight_bytes,
+        .kv_bytes_per_token = kv_bytes_per_token(m->be, p->n_layer, p->n_kv_head, p->head_dim),
+    };
+    /* The prefix cache only has to tell files apart, and every page is read anyway to repack it: a fast hash will do. */
+    hash_hex(hash_bytes(0, gguf_file_bytes(m->gguf)), m->info.file_hash);
+}
+
+static enum err open_all(struct model *m, const char *path, const struct model_options *o, struct errmsg *e)
+{
+    struct backend_options be = {.n_threads = o->n_threads, .isa = o->isa, .exact = o->exact};
+    enum err code;
+    if ((code = check_options(o, e)) || (code = gguf_open(&m->gguf, path, e))) return code;
+    if ((code = model_plan_read(&m->plan, m->gguf, e))) return err_prefix(e, "%s", path);
+    m->n_blocks = o->n_blocks;
+    m->block_tokens = o->block_tokens;
+    m->max_rows = o->max_batch_tokens;
+    m->max_seqs = o->max_seqs;
+    /* A sequence can neither pass what the operator allows nor what the KV cache holds. */
+    int64_t kv_tokens = (int64_t)o->n_blocks * o->block_tokens;
+    m->context_max = o->context_max ? o->context_max : m->plan.context_length;
+    if (m->context_max > kv_tokens) m->context_max = (int)kv_tokens;
+    if ((code = backend_open(&m->be, &be, e))) return code;
+    if ((code = load_weights(m, e)) || (code = make_memory(m, e))) return err_prefix(e, "%s", path);
+    fill_info(m, path);
+    gguf_release_pages(m->gguf);
+    return OK;
+}
+
+enum err model_open(struct model **out, const char *path, const struct model_options *opt, struct errmsg *e)
+{
+    *out = NULL;
+    struct model *m = xcalloc(1, sizeof *m);
+    enum err code = open_all(m, path, opt, e);
+    if (code) {
+        model_close(m);
+        return code;
+    }
+    *out = m;
+    return OK;
+}
+
+static void free_matrix(struct matrix *w)
+{
+    weight_free(w->weight);
+    mem_free(w->bias);
+}
+
+static void free_layers(struct model *m)
+{
+    if (!m->layers) return;
+    for (int i = 0; i < m->plan.n_layer; i++) {
+        struct layer *l = &m->layers[i];
+        struct matrix *all[] = {&l->q, &l->k, &l->v, &l->attn_out, &l->gate, &l->up, &l->down};
+        for (size_t j = 0; j < sizeof all / sizeof *all; j++) free_matrix(all[j]);
+        mem_free(l->attn_norm);
+        mem_free(l->ffn_norm);
+    }
+    mem_free(m->layers);
+}
+
+void model_close(struct model *m)
+{
+    if (!m) return;
+    free_layers(m);
+    weight_free(m->token_embd);
+    weight_free(m->output);
+    float *arrays[] = {m->output_norm, m->x, m->q, m->att, m->k, m->v, m->gate, m->up};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) mem_free(arrays[i]);
+    mem_free(m->out_pos);
+    mem_free(m->out_seq);
+    if (m->kv) kv_free(m->kv);
+    if (m->rope) rope_free(m->rope);
+    backend_close(m->be);
+    model_plan_fini(&m->plan);
+    gguf_close(m->gguf);
+    mem_free(m->arch);
+    mem_free(m->name);
+    mem_free(m);
+}
+
+const struct model_info *model_info(const struct model *m)
+{
+    return &m->info;
+}
+
+const struct gguf *model_gguf(const struct model *m)
+{
+    return m->gguf;
+}

@@ -1,0 +1,42 @@
+/* model_private.h - what model_load.c and model_forward.c share; for no other file. */
+#ifndef DEJA_ENGINE_MODEL_MODEL_PRIVATE_H
+#define DEJA_ENGINE_MODEL_MODEL_PRIVATE_H
+#include "engine/backend/backend.h"
+#include "engine/model/gguf.h"
+#include "engine/model/model.h"
+#include "engine/model/model_plan.h"
+
+struct matrix {
+    struct weight *weight; /* [n_out][n_in] */
+    float *bias;           /* [n_out] or NULL */
+};
+
+struct layer {
+    float *attn_norm, *ffn_norm; /* [n_embd] */
+    struct matrix q, k, v, attn_out, gate, up, down;
+};
+
+struct model {
+    struct model_info info;
+    struct model_plan plan; /* tensors stay valid: they lie in gguf */
+    char *arch, *name;
+    struct gguf *gguf;
+    struct backend *be;
+    struct rope *rope;
+    struct kv *kv;
+    int n_blocks, block_tokens, max_rows, max_seqs, context_max;
+
+    struct layer *layers;      /* [n_layer] */
+    struct weight *token_embd; /* [n_vocab][n_embd]; also the output head when tied */
+    struct weight *output;     /* NULL = tied */
+    float *output_norm;        /* [n_embd] */
+
+    /* activations of one pass; rows = max_rows */
+    float *x;       /* [rows][n_embd] residual stream */
+    float *q, *att; /* [rows][n_head*head_dim] */
+    float *k, *v;   /* [rows][n_kv_head*head_dim] */
+    float *gate, *up; /* [rows][n_ff] */
+    int32_t *out_pos, *out_seq; /* [rows] positions and sequences of the rows whose logits are wanted */
+};
+
+#endif
