@@ -11,7 +11,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FILE_LINES_MAX, FUNCTION_LINES_MAX, LINE_CHARS_MAX = 600, 70, 140
 
 # A room and everything it may include, lowest first.
-ORDER = ["base", "engine/text", "engine/backend", "engine/model", "engine/sched", "engine", "embeddings", "cache", "gateway"]
+ORDER = ["base", "engine/text", "engine/backend", "engine/model", "engine/sched", "engine", "embeddings", "cache", "gateway", "up"]
 MAY = {
     "base": ["base"],
     "engine/text": ["base", "engine/text"],
@@ -21,6 +21,7 @@ MAY = {
     "engine": ["base", "engine/text", "engine/backend", "engine/model", "engine/sched", "engine"],
     "embeddings": ["base", "engine/text", "engine/backend", "engine/model", "embeddings"],
     "cache": ["base", "engine/text", "engine/model", "embeddings", "cache"],
+    "up": ["base", "up"],
     "gateway": ["base", "engine/text", "engine/model", "embeddings", "cache", "gateway"],
 }
 # A foreign header and the files that may include it (prefixes).

@@ -1,0 +1,324 @@
+/* up_main.c - starts the children in order, asks the gateway until it is ready and has really answered, then watches; ends them in
+ * the other order on TERM or INT. With --detach the first process waits for that answer and returns. */
+#define _GNU_SOURCE
+#include "up/up_main.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/http_client.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "up/up_plan.h"
+
+enum { POLL_MS = 200, READY_LIMIT_MS = 180000, STOP_LIMIT_MS = 10000, SAY_EVERY_MS = 2000 };
+
+struct up {
+    struct up_plan plan;
+    struct loop *loop;
+    struct http_client *client;
+    struct child *children[UP_CHILDREN];
+    struct arena *text;
+    struct loop_timer *poll, *stop_limit;
+    struct buf body;
+    struct http_origin gateway;
+    int status;           /* of the last reply */
+    bool ready, stopping, asking_answer;
+    uint64_t started_ms, said_ms;
+    int exit_status;
+    int report_fd;        /* --detach: the waiting parent reads this; -1 = none */
+};
+
+static void say(const char *fmt, ...) PRINTF_LIKE(1, 2);
+static void say(const char *fmt, ...)
+{
+    char text[2048];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (n > (int)sizeof text - 1) n = sizeof text - 1;
+    if (n > 0 && write(STDOUT_FILENO, text, (size_t)n) < 0) return; /* nobody listens any more: not our failure */
+}
+
+/* --- ending */
+static void stop_next(struct up *u)
+{
+    for (int i = UP_CHILDREN - 1; i >= 0; i--) {
+        if (!child_running(u->children[i])) continue;
+        child_stop(u->children[i]);
+        return;
+    }
+    loop_stop(u->loop);
+}
+
+static void stop_hard(void *arg)
+{
+    struct up *u = arg;
+    for (int i = 0; i < UP_CHILDREN; i++)
+        if (child_running(u->children[i])) child_kill(u->children[i]);
+}
+
+static void stop_all(struct up *u, int exit_status)
+{
+    if (u->stopping) return;
+    u->stopping = true;
+    u->exit_status = exit_status;
+    loop_timer_stop(u->poll);
+    loop_timer_arm(u->stop_limit, STOP_LIMIT_MS);
+    stop_next(u);
+}
+
+static void on_signal(void *arg, int signo)
+{
+    struct up *u = arg;
+    if (signo != SIGCHLD) {
+        if (!u->stopping) say("stopping\n");
+        stop_all(u, u->ready ? 0 : 1);
+        return;
+    }
+    int status;
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
+        for (int i = 0; i < UP_CHILDREN; i++)
+            if (child_ended(u->children[i], pid, status)) break;
+    if (u->stopping) stop_next(u);
+}
+
+/* --- asking the gateway */
+static void on_head(void *arg, const struct http_reply_head *head) { ((struct up *)arg)->status = head->status; }
+static void on_body(void *arg, struct str bytes) { buf_str(&((struct up *)arg)->body, bytes); }
+
+static void report_done(struct up *u, char outcome)
+{
+    if (u->report_fd < 0) return;
+    int fd = u->report_fd;
+    u->report_fd = -1;
+    if (write(fd, &outcome, 1) < 0) log_warn("up", "nobody waits for the outcome");
+    close(fd);
+    char path[460];
+    snprintf(path, sizeof path, "%s/up.log", u->plan.logs);
+    int out = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (out < 0) return;
+    dup2(out, 1);
+    dup2(out, 2);
+    close(out);
+}
+
+static void announce(struct up *u, struct str text)
+{
+    const char *host = u->plan.host;
+    int port = u->plan.port;
+    say("It answers: " STR_FMT "\n\nReady on http://%s:%d/v1 after %.1f s. Try:\n\n", STR_ARG(text), host, port,
+        (double)(clock_ms() - u->started_ms) / 1000);
+    say("  curl -i http://%s:%d/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+        "    -d '{\"messages\":[{\"role\":\"user\",\"content\":\"How do I reset my password?\"}]}'\n\n"
+        "Ask twice and look at x-deja-cache. Logs: %s\n", host, port, u->plan.logs);
+    say(u->plan.detach ? "Stop it with: ./dev down --data %s\n" : "Stop it with Ctrl-C. Data: %s\n", u->plan.data);
+}
+
+static void answered(struct up *u)
+{
+    json_t *reply = NULL;
+    struct errmsg e = {0};
+    if (json_parse(buf_view(&u->body), 0, &reply, &e)) reply = NULL;
+    json_t *choice = json_array_get(json_object_get(reply, "choices"), 0);
+    struct str text = json_member_str(json_object_get(choice, "message"), "content");
+    if (u->status == 200 && text.p) {
+        u->ready = true;
+        announce(u, str_trim(text));
+        report_done(u, 'y');
+    } else {
+        say("the gateway is ready but did not answer (status %d): %.300s\n", u->status, u->body.p ? u->body.p : "");
+        stop_all(u, 1);
+    }
+    json_decref(reply);
+}
+
+static void not_ready_yet(struct up *u)
+{
+    uint64_t now = clock_ms();
+    if (now - u->started_ms > READY_LIMIT_MS) {
+        say("not ready after %d s; the last words of each part:\n", READY_LIMIT_MS / 1000);
+        for (int i = 0; i < UP_CHILDREN; i++) {
+            char words[300];
+            if (!u->children[i]) continue;
+            child_last_words(u->children[i], words, sizeof words);
+            say("  %s: %s\n", child_name(u->children[i]), words);
+        }
+        stop_all(u, 1);
+        return;
+    }
+    if (now - u->said_ms > SAY_EVERY_MS) {
+        u->said_ms = now;
+        for (int i = 0; i < UP_CHILDREN; i++) {
+            char words[200];
+            if (!u->children[i] || child_restarts(u->children[i]) < 3) continue;
+            child_last_words(u->children[i], words, sizeof words);
+            say("  %s keeps ending: %s\n", child_name(u->children[i]), words);
+        }
+        say("  waiting for a real answer (%d s)\n", (int)((now - u->started_ms) / 1000));
+    }
+    loop_timer_arm(u->poll, POLL_MS);
+}
+
+static void ask(void *arg);
+
+static void on_done(void *arg, enum err code, const struct errmsg *e)
+{
+    struct up *u = arg;
+    (void)e;
+    if (u->stopping || u->ready) return;
+    if (u->asking_answer && !code) {
+        answered(u);
+    } else if (!code && u->status == 200) {
+        u->asking_answer = true;
+        ask(u);
+    } else {
+        u->asking_answer = false;
+        not_ready_yet(u);
+    }
+}
+
+static void ask(void *arg)
+{
+    struct up *u = arg;
+    static const struct http_header headers[] = {{STR("content-type"), STR("application/json")}, {STR("x-deja-cache"), STR("bypass")}};
+    static const struct str question =
+        STR("{\"messages\":[{\"role\":\"user\",\"content\":\"Say hello in one short sentence.\"}],\"max_tokens\":16,\"temperature\":0}");
+    struct http_call_options o = {.origin = &u->gateway, .method = "GET", .path = "/ready", .first_byte_timeout_ms = 5000};
+    if (u->asking_answer)
+        o = (struct http_call_options){.origin = &u->gateway, .method = "POST", .path = "/v1/chat/completions", .headers = headers,
+                                       .n_headers = 2, .body = question, .first_byte_timeout_ms = 60000};
+    buf_clear(&u->body);
+    u->status = 0;
+    http_call(u->client, &o, &(struct http_call_handler){on_head, on_body, on_done, u});
+}
+
+/* --- starting */
+static enum err write_pid(const struct up *u, struct errmsg *e)
+{
+    int fd = open(u->plan.pid_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    char text[16];
+    int n = snprintf(text, sizeof text, "%d\n", (int)getpid());
+    bool ok = fd >= 0 && write(fd, text, (size_t)n) == n;
+    if (fd >= 0) close(fd);
+    return ok ? OK : err_set(e, ERR_IO, "cannot write %s: %s", u->plan.pid_path, strerror(errno));
+}
+
+static enum err start_children(struct up *u, struct errmsg *e)
+{
+    for (int i = 0; i < UP_CHILDREN; i++) {
+        struct child_options o;
+        if (!up_plan_child(&u->plan, i, &o, u->text)) continue;
+        u->children[i] = child_new(u->loop, &o);
+        enum err rc = child_start(u->children[i], e);
+        if (rc) return rc;
+        say("  started %s\n", o.name);
+    }
+    return OK;
+}
+
+static enum err start(struct up *u, struct errmsg *e)
+{
+    enum err rc = loop_new(&u->loop, e);
+    if (rc) return rc;
+    static const int signals[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP};
+    for (int i = 0; i < 4; i++)
+        if ((rc = loop_on_signal(u->loop, signals[i], on_signal, u))) return err_set(e, rc, "cannot watch signals");
+    char url[100];
+    snprintf(url, sizeof url, "http://%s:%d", strcmp(u->plan.host, "0.0.0.0") ? u->plan.host : "127.0.0.1", u->plan.port);
+    rc = http_origin_parse(str_of(url), &u->gateway, e);
+    if (rc) return rc;
+    u->client = http_client_new(u->loop, &(struct http_client_options){0});
+    u->poll = loop_timer_new(u->loop, ask, u);
+    u->stop_limit = loop_timer_new(u->loop, stop_hard, u);
+    rc = write_pid(u, e);
+    return rc ? rc : start_children(u, e);
+}
+
+static void finish(struct up *u)
+{
+    for (int i = 0; i < UP_CHILDREN; i++)
+        child_free(u->children[i]);
+    if (u->client) http_client_free(u->client);
+    if (u->poll) loop_timer_free(u->poll);
+    if (u->stop_limit) loop_timer_free(u->stop_limit);
+    if (u->loop) loop_free(u->loop);
+    if (u->plan.lock_fd >= 0 && u->started_ms) unlink(u->plan.pid_path);
+    buf_fini(&u->body);
+    arena_free(u->text);
+}
+
+static int serve(struct up *u)
+{
+    struct errmsg e = {0};
+    u->started_ms = clock_ms();
+    u->exit_status = 1;
+    u->text = arena_new(1 << 20);
+    buf_init(&u->body, 1 << 20);
+    if (start(u, &e)) {
+        say("deja up: %s\n", e.text);
+    } else {
+        loop_timer_arm(u->poll, POLL_MS);
+        loop_run(u->loop);
+    }
+    report_done(u, 'n');
+    finish(u);
+    return u->exit_status;
+}
+
+/* The first process of --detach: waits for the outcome while the second one prints. */
+static int wait_outcome(int fd)
+{
+    char outcome = 'n';
+    while (read(fd, &outcome, 1) < 0 && errno == EINTR) {
+    }
+    return outcome == 'y' ? 0 : 1;
+}
+
+static int detach(struct up *u)
+{
+    int fds[2];
+    if (pipe2(fds, O_CLOEXEC)) return say("deja up: no pipe: %s\n", strerror(errno)), 1;
+    pid_t pid = fork();
+    if (pid < 0) return say("deja up: cannot fork: %s\n", strerror(errno)), 1;
+    if (pid) {
+        close(fds[1]);
+        return wait_outcome(fds[0]);
+    }
+    close(fds[0]);
+    setsid();
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (null >= 0) dup2(null, 0);
+    u->report_fd = fds[1];
+    return serve(u);
+}
+
+int up_main(int argc, char **argv)
+{
+    struct up u = {.report_fd = -1};
+    struct errmsg e = {0};
+    struct buf help;
+    buf_init(&help, 1 << 16);
+    int exit_status = 1;
+    enum err rc = up_plan_read(&u.plan, argc, argv, &help, &e);
+    if (rc == ERR_CANCELLED) {
+        say("%s", help.p);
+        exit_status = 0;
+    } else if (rc || up_plan_prepare(&u.plan, &e)) {
+        say("deja up: %s\n", e.text);
+    } else {
+        exit_status = u.plan.detach ? detach(&u) : serve(&u);
+    }
+    up_plan_fini(&u.plan);
+    buf_fini(&help);
+    return exit_status;
+}

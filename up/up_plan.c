@@ -1,0 +1,252 @@
+/* up_plan.c - options, folders, ports and the children's argument lists of `deja up`. */
+#define _GNU_SOURCE
+#include "up/up_plan.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+enum { DISK_FREE_MIN_MB = 256 };
+
+static const struct conf_row rows[] = {
+    {"data", CONF_STR, "", 0, 380, "", 0, "folder of Redis' files, logs and the pid file", "d"},
+    {"host", CONF_STR, "127.0.0.1", 0, 63, "", 0, "numeric address the gateway listens on", NULL},
+    {"port", CONF_INT, "8080", 1, 65535, "", 0, "port the gateway listens on", "p"},
+    {"model", CONF_STR, "", 0, 4000, "", 0, "GGUF file of the chat model (needed unless upstream is given)", "m"},
+    {"embed_model", CONF_STR, "none", 0, 4000, "", 0, "GGUF file of the embedding model; none = exact cache only", NULL},
+    {"upstream", CONF_STR, "", 0, 2000, "", 0, "base URL of an OpenAI-compatible server to use instead of an own engine", NULL},
+    {"redis", CONF_STR, "", 0, 2000, "", 0, "URL of a Redis to use instead of a private one", NULL},
+    {"threads", CONF_INT, "0", 0, 64, "", 0, "compute threads of the engine; 0 = all cores", "t"},
+    {"gateway_config", CONF_STR, "", 0, 4000, "", 0, "configuration file passed to the gateway", NULL},
+    {"engine_config", CONF_STR, "", 0, 4000, "", 0, "configuration file passed to the engine", NULL},
+    {"detach", CONF_BOOL, "no", 0, 0, "", 0, "return once everything answers; end it with `./dev down`", NULL},
+};
+
+enum err up_plan_read(struct up_plan *p, int argc, char **argv, struct buf *help, struct errmsg *e)
+{
+    *p = (struct up_plan){.lock_fd = -1};
+    p->conf = conf_new(rows, sizeof rows / sizeof *rows);
+    enum err rc = conf_read_env(p->conf, e);
+    if (!rc) rc = conf_read_args(p->conf, argc, argv, e);
+    if (rc == ERR_CANCELLED) conf_help(p->conf, help);
+    if (rc) return rc;
+    p->detach = conf_bool(p->conf, "detach");
+    p->port = (int)conf_int(p->conf, "port");
+    p->own_redis = !*conf_str(p->conf, "redis");
+    snprintf(p->host, sizeof p->host, "%s", conf_str(p->conf, "host"));
+    if (!*conf_str(p->conf, "data")) return err_set(e, ERR_INVALID, "--data FOLDER is missing");
+    if (!*conf_str(p->conf, "upstream") && !*conf_str(p->conf, "model"))
+        return err_set(e, ERR_INVALID, "give a model to serve (--model FILE.gguf) or a server to ask (--upstream URL)");
+    return OK;
+}
+
+/* mkdir -p */
+static enum err make_folder(const char *path, struct errmsg *e)
+{
+    char part[512];
+    for (size_t i = 1; path[i - 1]; i++) {
+        if (path[i] != '/' && path[i]) continue;
+        snprintf(part, sizeof part, "%.*s", (int)i, path);
+        if (mkdir(part, 0700) && errno != EEXIST)
+            return err_set(e, ERR_IO, "cannot make the folder %s: %s", part, strerror(errno));
+    }
+    struct stat st;
+    if (stat(path, &st) || !S_ISDIR(st.st_mode)) return err_set(e, ERR_IO, "%s is not a folder", path);
+    if (access(path, W_OK)) return err_set(e, ERR_IO, "the folder %s cannot be written to", path);
+    return OK;
+}
+
+static enum err check_disk(const char *path, struct errmsg *e)
+{
+    struct statvfs fs;
+    if (statvfs(path, &fs)) return OK;
+    unsigned long long free_mb = (unsigned long long)fs.f_bavail * fs.f_frsize >> 20;
+    if (free_mb >= DISK_FREE_MIN_MB) return OK;
+    return err_set(e, ERR_FULL, "the disk of %s has %llu MB free, at least %d are needed", path, free_mb, DISK_FREE_MIN_MB);
+}
+
+static int bind_to(const char *host, int port, int *fd)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    int on = 1;
+    if (inet_pton(AF_INET, host, &a.sin_addr) != 1) return EINVAL;
+    *fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (*fd >= 0 && !bind(*fd, (struct sockaddr *)&a, sizeof a) && !listen(*fd, 1)) return 0;
+    int why = errno;
+    if (*fd >= 0) close(*fd);
+    return why;
+}
+
+static enum err check_port(const struct up_plan *p, struct errmsg *e)
+{
+    int fd, why = bind_to(p->host, p->port, &fd);
+    if (!why) return close(fd), OK;
+    if (why == EADDRINUSE)
+        return err_set(e, ERR_UNAVAILABLE, "port %d is in use; end what listens there or pick another with --port", p->port);
+    if (why == EINVAL) return err_set(e, ERR_INVALID, "host %s is not a numeric IPv4 address", p->host);
+    return err_set(e, ERR_UNAVAILABLE, "cannot listen on %s:%d: %s", p->host, p->port, strerror(why));
+}
+
+static int free_port(void)
+{
+    int fd;
+    struct sockaddr_in a;
+    socklen_t n = sizeof a;
+    if (bind_to("127.0.0.1", 0, &fd)) return 0;
+    int port = getsockname(fd, (struct sockaddr *)&a, &n) ? 0 : ntohs(a.sin_port);
+    close(fd);
+    return port;
+}
+
+static enum err take_lock(struct up_plan *p, struct errmsg *e)
+{
+    char path[440], pid[16] = "";
+    snprintf(path, sizeof path, "%s/deja.lock", p->data);
+    p->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (p->lock_fd < 0) return err_set(e, ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    if (!flock(p->lock_fd, LOCK_EX | LOCK_NB)) return OK;
+    int fd = open(p->pid_path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 && read(fd, pid, sizeof pid - 1) > 0) pid[strcspn(pid, "\n")] = 0;
+    if (fd >= 0) close(fd);
+    return err_set(e, ERR_UNAVAILABLE, "deja is already running with the data folder %s (process %s); `./dev down` ends it", p->data,
+                   pid[0] ? pid : "unknown");
+}
+
+static enum err check_file(const char *what, const char *path, struct errmsg *e)
+{
+    struct stat st;
+    if (!*path || !strcmp(path, "none")) return OK;
+    if (stat(path, &st)) return err_set(e, ERR_NOT_FOUND, "%s %s: %s", what, path, strerror(errno));
+    return S_ISREG(st.st_mode) ? OK : err_set(e, ERR_INVALID, "%s %s is not a file", what, path);
+}
+
+enum err up_plan_prepare(struct up_plan *p, struct errmsg *e)
+{
+    ssize_t n = readlink("/proc/self/exe", p->self, sizeof p->self - 1);
+    if (n <= 0) return err_set(e, ERR_IO, "cannot find this program's own file: %s", strerror(errno));
+    p->self[n] = 0;
+    char cwd[200] = "";
+    const char *data = conf_str(p->conf, "data");
+    if (data[0] != '/' && !getcwd(cwd, sizeof cwd)) return err_set(e, ERR_IO, "cannot read the working folder");
+    int len = snprintf(p->data, sizeof p->data, "%s%s%s", cwd, cwd[0] ? "/" : "", data);
+    snprintf(p->logs, sizeof p->logs, "%s/logs", p->data);
+    snprintf(p->redis_socket, sizeof p->redis_socket, "%s/redis.sock", p->data);
+    snprintf(p->pid_path, sizeof p->pid_path, "%s/deja.pid", p->data);
+    if (len >= (int)sizeof p->data || strlen(p->redis_socket) >= sizeof((struct sockaddr_un *)0)->sun_path)
+        return err_set(e, ERR_RANGE, "the path of the data folder is too long for a socket in it (%s); pick a shorter one", p->data);
+    enum err rc = check_file("model", conf_str(p->conf, "model"), e);
+    if (!rc) rc = check_file("embedding model", conf_str(p->conf, "embed_model"), e);
+    if (!rc) rc = check_port(p, e);
+    if (!rc) rc = make_folder(p->logs, e);
+    if (!rc) rc = check_disk(p->data, e);
+    if (!rc) rc = take_lock(p, e);
+    if (rc) return rc;
+    if (!*conf_str(p->conf, "upstream") && !(p->engine_port = free_port()))
+        return err_set(e, ERR_UNAVAILABLE, "no free port on 127.0.0.1 for the engine");
+    return OK;
+}
+
+void up_plan_fini(struct up_plan *p)
+{
+    conf_free(p->conf);
+    if (p->lock_fd >= 0) close(p->lock_fd);
+}
+
+/* --- argument lists */
+struct args {
+    struct child_options *out;
+    struct arena *text;
+    int n;
+};
+
+static void arg(struct args *a, const char *value)
+{
+    ASSERT(a->n < CHILD_ARGS_MAX - 1);
+    a->out->argv[a->n++] = arena_strndup(a->text, value, strlen(value));
+}
+
+static void option(struct args *a, const char *name, const char *value)
+{
+    if (!*value) return;
+    arg(a, name);
+    arg(a, value);
+}
+
+static void number(struct args *a, const char *name, int value)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    option(a, name, text);
+}
+
+static void redis_args(const struct up_plan *p, struct args *a)
+{
+    arg(a, "redis-server");
+    option(a, "--port", "0");
+    option(a, "--unixsocket", p->redis_socket);
+    option(a, "--unixsocketperm", "700");
+    option(a, "--dir", p->data);
+    option(a, "--appendonly", "yes");
+    option(a, "--appendfsync", "everysec");
+    arg(a, "--save");
+    arg(a, "");
+    option(a, "--daemonize", "no");
+}
+
+static void engine_args(const struct up_plan *p, struct args *a)
+{
+    arg(a, p->self);
+    arg(a, "engine");
+    number(a, "--port", p->engine_port);
+    option(a, "--model", conf_str(p->conf, "model"));
+    if (strcmp(conf_str(p->conf, "embed_model"), "none")) option(a, "--embed-model", conf_str(p->conf, "embed_model"));
+    number(a, "--threads", (int)conf_int(p->conf, "threads"));
+    arg(a, "--trust-gateway");
+    option(a, "--config", conf_str(p->conf, "engine_config"));
+}
+
+static void gateway_args(const struct up_plan *p, struct args *a)
+{
+    char url[440];
+    arg(a, p->self);
+    arg(a, "gateway");
+    option(a, "--host", p->host);
+    number(a, "--port", p->port);
+    if (p->engine_port) {
+        snprintf(url, sizeof url, "http://127.0.0.1:%d", p->engine_port);
+        option(a, "--engine-url", url);
+    } else {
+        option(a, "--upstream", conf_str(p->conf, "upstream"));
+    }
+    snprintf(url, sizeof url, "unix:%s", p->redis_socket);
+    option(a, "--redis", p->own_redis ? url : conf_str(p->conf, "redis"));
+    option(a, "--embed-model", conf_str(p->conf, "embed_model"));
+    option(a, "--config", conf_str(p->conf, "gateway_config"));
+}
+
+bool up_plan_child(const struct up_plan *p, int which, struct child_options *out, struct arena *text)
+{
+    static const char *const names[UP_CHILDREN] = {"redis", "engine", "gateway"};
+    if ((which == UP_REDIS && !p->own_redis) || (which == UP_ENGINE && !p->engine_port)) return false;
+    char log[460];
+    snprintf(log, sizeof log, "%s/%s.log", p->logs, names[which]);
+    *out = (struct child_options){.name = names[which], .log_path = arena_strndup(text, log, strlen(log))};
+    struct args a = {out, text, 0};
+    if (which == UP_REDIS) redis_args(p, &a);
+    if (which == UP_ENGINE) engine_args(p, &a);
+    if (which == UP_GATEWAY) gateway_args(p, &a);
+    return true;
+}
