@@ -4,6 +4,7 @@
 #define DEJA_UP_UP_PLAN_H
 #include "base/buf.h"
 #include "base/conf.h"
+#include "base/mem.h"
 #include "up/child.h"
 
 struct up_plan {
