@@ -1,0 +1,152 @@
+"""Goal: `deja up` brings up a whole system that answers, brings back each part that is killed while requests run, loses nothing that
+was stored, says in one sentence what is in its way, and ends everything it started. Method: the real program with a real or tiny model
+in a temporary data folder; parts are found as children of the supervisor and killed by pid."""
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+from tests.integration.rig import BIN, DATA, MINILM, SMOLLM2, ask, call, free_port, is_ready, model
+
+CHAT = model(SMOLLM2) or os.path.join(DATA, "tiny-llama-mixed.gguf")
+EMBED = model(MINILM) or os.path.join(DATA, "tiny-bert.gguf")
+
+
+def children(pid):
+    """{name: pid} of the supervisor's children"""
+    found = {}
+    for p in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{p}/stat", encoding="ascii", errors="replace") as f:
+                if int(f.read().rsplit(")", 1)[1].split()[1]) != pid:
+                    continue
+            with open(f"/proc/{p}/cmdline", "rb") as f:
+                words = f.read().decode("utf8", "replace").split("\0")
+        except (OSError, IndexError, ValueError):
+            continue
+        name = "redis" if "redis-server" in words[0] else words[1] if len(words) > 1 else "?"
+        found[name] = int(p)
+    return found
+
+
+class Up(unittest.TestCase):
+    def setUp(self):
+        self.data = tempfile.mkdtemp(prefix="deja-up-")
+        self.port = free_port()
+
+    def tearDown(self):
+        pidfile = os.path.join(self.data, "deja.pid")
+        if os.path.exists(pidfile):
+            with open(pidfile, encoding="ascii") as f:
+                pid = int(f.read())
+            os.kill(pid, signal.SIGTERM)
+            self.wait(lambda: not os.path.exists(f"/proc/{pid}"), 20)
+        shutil.rmtree(self.data, ignore_errors=True)
+
+    def wait(self, condition, seconds):
+        end = time.time() + seconds
+        while time.time() < end:
+            try:
+                if condition():
+                    return True
+            except OSError:
+                pass
+            time.sleep(0.05)
+        return False
+
+    def command(self, *more):
+        return [BIN, "up", "--data", self.data, "--port", str(self.port), "--model", CHAT, "--embed-model", EMBED, *more]
+
+    def detached(self):
+        r = subprocess.run(self.command("--detach"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=200, check=False)
+        text = r.stdout.decode("utf8", "replace")
+        self.assertEqual(r.returncode, 0, text)
+        self.assertIn("It answers:", text)
+        self.assertIn("curl -i http://127.0.0.1:%d/v1/chat/completions" % self.port, text)
+        with open(os.path.join(self.data, "deja.pid"), encoding="ascii") as f:
+            return int(f.read())
+
+    def test_every_part_comes_back_after_a_kill_and_nothing_stored_is_lost(self):
+        pid = self.detached()
+        status, headers, first = ask(self.port, "How do I reset my password?")
+        self.assertEqual((status, headers["x-deja-cache"]), (200, "miss"), first)
+        time.sleep(1.5)                                # appendfsync everysec
+        for part in ("redis", "engine", "gateway"):
+            with self.subTest(part=part):
+                self.kill_under_load(pid, part)
+                status, headers, again = ask(self.port, "How do I reset my password?")
+                self.assertEqual((status, headers["x-deja-cache"]), (200, "exact"), again)
+        self.assertEqual(len(children(pid)), 3)
+        os.kill(pid, signal.SIGTERM)
+        self.assertTrue(self.wait(lambda: not os.path.exists(f"/proc/{pid}"), 20), "did not end after TERM")
+        self.assertEqual(children(pid), {})
+
+    def kill_under_load(self, pid, part):
+        """Requests run while the part dies; each gets an answer or a clear error quickly; then everything is ready again."""
+        stop, slow, odd = threading.Event(), [], []
+
+        def client(i):
+            n = 0
+            while not stop.is_set():
+                n, t0 = n + 1, time.time()
+                try:
+                    status, _, body = ask(self.port, f"{part} {i} {n}", timeout=30, max_tokens=2)
+                    if status not in (200, 502, 503):
+                        odd.append((status, body[:200]))
+                    if status != 200 and time.time() - t0 > 3:
+                        slow.append(time.time() - t0)
+                except OSError:
+                    if part != "gateway":              # nobody answers while the gateway itself is away
+                        odd.append("connection broken")
+                    time.sleep(0.05)
+                except Exception as e:                 # a reply cut by the kill of the gateway
+                    if part != "gateway":
+                        odd.append(repr(e))
+        threads = [threading.Thread(target=client, args=(i,)) for i in range(4)]
+        for t in threads:
+            t.start()
+        time.sleep(0.5)
+        victim = children(pid)[part]
+        os.kill(victim, signal.SIGKILL)
+        back = self.wait(lambda: children(pid).get(part, victim) != victim and is_ready(self.port), 60)
+        stop.set()
+        for t in threads:
+            t.join(60)
+        self.assertTrue(back, f"{part} did not come back")
+        self.assertEqual((odd, slow), ([], []))
+
+    def test_what_is_in_the_way_is_said_in_one_sentence(self):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", self.port))
+            s.listen(1)
+            self.refused(f"port {self.port} is in use", *self.command())
+        self.refused("no-such.gguf", BIN, "up", "--data", self.data, "--model", "/no-such.gguf")
+        self.refused("--data FOLDER is missing", BIN, "up", "--model", CHAT)
+        self.refused("--upstream URL", BIN, "up", "--data", self.data)
+        self.refused("nonsense", BIN, "up", "--nonsense", "1")
+        self.refused("cannot make the folder", BIN, "up", "--data", "/proc/no/such", "--model", CHAT, "--port", str(self.port))
+
+    def refused(self, words, *argv):
+        r = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=30, check=False)
+        text = r.stdout.decode("utf8", "replace")
+        self.assertNotEqual(r.returncode, 0, text)
+        self.assertIn(words, text)
+        self.assertEqual(len(text.strip().splitlines()), 1, text)
+
+    def test_a_second_start_on_the_same_folder_names_the_first(self):
+        pid = self.detached()
+        other = self.port
+        self.port = free_port()
+        self.refused(f"process {pid}", *self.command())
+        self.port = other
+        self.assertTrue(is_ready(self.port))
+        self.assertEqual(call(self.port, "GET", "/v1/models")[0], 200)
+
+
+if __name__ == "__main__":
+    unittest.main()
