@@ -15,7 +15,7 @@ struct tokenizer_spec {
     enum tokenizer_kind kind;
     const char *pre;            /* pre-tokenizer family ("smollm", "qwen2", "gpt-2", "llama-bpe"...); NULL = "gpt-2", logged loudly */
     int n_tokens;
-    const struct str *tokens;   /* [n_tokens] as stored in the file; borrowed until tokenizer_free */
+    const struct str *tokens;   /* [n_tokens] as stored in the file; everything here is copied */
     const int32_t *types;       /* [n_tokens] enum token_type, or NULL = all normal */
     const float *scores;        /* [n_tokens] for unigram, else NULL */
     int n_merges;
@@ -23,12 +23,16 @@ struct tokenizer_spec {
     int32_t bos, eos, unk, pad, cls, sep; /* -1 = none */
     bool add_bos, add_eos;      /* added by TOKENIZE_ADD_SPECIAL */
     bool lowercase;             /* WordPiece: lower-case and strip accents */
+    const int32_t *ends;        /* [n_ends] further end-of-generation tokens (eot, eom) */
+    int n_ends;
+    struct str charsmap;        /* unigram: SentencePiece's precompiled normaliser; empty = NFKC with its white space rules */
 };
 
 enum tokenize_flags {
     TOKENIZE_ADD_SPECIAL = 1,  /* bos/eos, or [CLS]..[SEP] / <s>..</s> */
-    TOKENIZE_PARSE_SPECIAL = 2 /* control tokens written in the text become their ids: only for template text, never
-                                * for what a user wrote */
+    TOKENIZE_PARSE_SPECIAL = 2 /* control tokens written in the text become their ids: only for template text, never for
+                                * what a user wrote. User-defined tokens (<tool_call>) are words of the text and always
+                                * recognised, as in training */
 };
 
 struct token_list {
@@ -46,6 +50,12 @@ void tokenizer_free(struct tokenizer *t);
 
 /* Appends the ids of text (valid or invalid UTF-8 alike; never fails but by out->failed). */
 void tokenizer_encode(const struct tokenizer *t, struct str text, unsigned flags, struct token_list *out);
+/* The same for a rendered chat: control tokens are recognised inside template segments only, but text is cut into words
+ * across segments, so that ids equal those of the plain text. segments cover text in order (chat_template.h).
+ * TOKENIZE_ADD_SPECIAL does not double a bos that the template wrote. */
+struct chat_segment;
+void tokenizer_encode_segments(const struct tokenizer *t, struct str text, const struct chat_segment *segments, size_t n_segments,
+                               unsigned flags, struct token_list *out);
 /* The raw bytes one token stands for ("" for control tokens unless special is true). Borrowed until tokenizer_free. */
 struct str tokenizer_bytes(const struct tokenizer *t, int32_t id, bool special);
 /* End-of-generation: eos, <|im_end|>, <|eot_id|>, <end_of_turn>, <|endoftext|>... as the file marks them. */
