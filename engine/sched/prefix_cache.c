@@ -1,0 +1,200 @@
+/* prefix_cache.c - two hash tables over blocks: by identity (open addressing, linear probing, deletion by shifting back), and by
+ * parent (buckets of doubly linked siblings) for partial matches. */
+#include "engine/sched/prefix_cache.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+struct entry {
+    struct hash128 id, parent;
+    uint64_t step;
+    kv_block next, prev; /* siblings' bucket, newest first; prev KV_NO_BLOCK = bucket head */
+    bool in;
+};
+
+struct prefix_cache {
+    int n_blocks, block_tokens, count;
+    uint64_t seed;
+    struct hash128 root;
+    uint32_t mask;     /* table size - 1 */
+    kv_block *table;   /* [mask+1] by identity */
+    kv_block *buckets; /* [mask+1] by parent */
+    struct entry *entries; /* [n_blocks] */
+    int32_t *tokens;       /* [n_blocks][block_tokens] */
+};
+
+struct prefix_cache *prefix_cache_new(int n_blocks, int block_tokens, uint64_t seed, struct hash128 root)
+{
+    ASSERT(n_blocks > 0 && n_blocks <= 1 << 28);
+    ASSERT(block_tokens > 0 && block_tokens <= PREFIX_BLOCK_TOKENS_MAX);
+    struct prefix_cache *c = xcalloc(1, sizeof *c);
+    uint32_t size = 4;
+    while (size < 2 * (uint32_t)n_blocks)
+        size *= 2;
+    c->n_blocks = n_blocks;
+    c->block_tokens = block_tokens;
+    c->seed = seed;
+    c->root = root;
+    c->mask = size - 1;
+    c->table = xcalloc(size, sizeof *c->table);
+    c->buckets = xcalloc(size, sizeof *c->buckets);
+    for (uint32_t i = 0; i < size; i++)
+        c->table[i] = c->buckets[i] = KV_NO_BLOCK;
+    c->entries = xcalloc((size_t)n_blocks, sizeof *c->entries);
+    c->tokens = xcalloc((size_t)n_blocks * (size_t)block_tokens, sizeof *c->tokens);
+    return c;
+}
+
+void prefix_cache_free(struct prefix_cache *c)
+{
+    if (!c) return;
+    mem_free(c->table);
+    mem_free(c->buckets);
+    mem_free(c->entries);
+    mem_free(c->tokens);
+    mem_free(c);
+}
+
+/* Fixed layouts with a tag and a length in front: two kinds of field never read as one another. */
+struct hash128 prefix_cache_start(const struct prefix_cache *c, uint64_t salt)
+{
+    struct {
+        char tag[8];
+        uint64_t n_bytes, root_hi, root_lo, salt;
+    } in = {"dejaroot", 24, c->root.hi, c->root.lo, salt};
+    return hash_bytes(c->seed, (struct str){(const char *)&in, sizeof in});
+}
+
+struct hash128 prefix_cache_chain(const struct prefix_cache *c, struct hash128 parent, const int32_t *tokens)
+{
+    struct {
+        char tag[8];
+        uint64_t parent_hi, parent_lo, n_tokens;
+        int32_t tokens[PREFIX_BLOCK_TOKENS_MAX];
+    } in;
+    size_t n_bytes = (size_t)c->block_tokens * sizeof *tokens;
+    memcpy(in.tag, "dejablck", 8);
+    in.parent_hi = parent.hi;
+    in.parent_lo = parent.lo;
+    in.n_tokens = (uint64_t)c->block_tokens;
+    memcpy(in.tokens, tokens, n_bytes);
+    return hash_bytes(c->seed, (struct str){(const char *)&in, offsetof(__typeof__(in), tokens) + n_bytes});
+}
+
+static int32_t *tokens_of(const struct prefix_cache *c, kv_block b)
+{
+    return c->tokens + (size_t)b * (size_t)c->block_tokens;
+}
+
+static uint32_t home(const struct prefix_cache *c, struct hash128 id) { return (uint32_t)id.lo & c->mask; }
+
+/* Slot of id, or the empty slot where it would go. The table is at most half full, so there is one. */
+static uint32_t slot_of(const struct prefix_cache *c, struct hash128 id)
+{
+    uint32_t i = home(c, id);
+    while (c->table[i] != KV_NO_BLOCK && !hash_eq(c->entries[c->table[i]].id, id))
+        i = (i + 1) & c->mask;
+    return i;
+}
+
+kv_block prefix_cache_find(const struct prefix_cache *c, struct hash128 id, struct hash128 parent, const int32_t *tokens)
+{
+    kv_block b = c->table[slot_of(c, id)];
+    if (b == KV_NO_BLOCK) return b;
+    bool same = hash_eq(c->entries[b].parent, parent) && !memcmp(tokens_of(c, b), tokens, (size_t)c->block_tokens * sizeof *tokens);
+    return same ? b : KV_NO_BLOCK;
+}
+
+kv_block prefix_cache_find_partial(const struct prefix_cache *c, struct hash128 parent, const int32_t *tokens, int n_tokens, uint64_t step,
+                                   int *n_same)
+{
+    kv_block best = KV_NO_BLOCK;
+    int looked = 0;
+    *n_same = 0;
+    ASSERT(n_tokens <= c->block_tokens);
+    for (kv_block b = c->buckets[home(c, parent)]; b != KV_NO_BLOCK && looked < PREFIX_SIBLINGS_MAX; b = c->entries[b].next, looked++) {
+        if (c->entries[b].step == step || !hash_eq(c->entries[b].parent, parent)) continue;
+        const int32_t *have = tokens_of(c, b);
+        int n = 0;
+        while (n < n_tokens && have[n] == tokens[n])
+            n++;
+        if (n > *n_same) {
+            *n_same = n;
+            best = b;
+        }
+    }
+    return best;
+}
+
+bool prefix_cache_enter(struct prefix_cache *c, kv_block b, struct hash128 id, struct hash128 parent, const int32_t *tokens, uint64_t step)
+{
+    ASSERT(b >= 0 && b < c->n_blocks);
+    struct entry *e = &c->entries[b];
+    uint32_t i = slot_of(c, id);
+    if (e->in || c->table[i] != KV_NO_BLOCK) return false;
+    c->table[i] = b;
+    uint32_t k = home(c, parent);
+    *e = (struct entry){.id = id, .parent = parent, .step = step, .next = c->buckets[k], .prev = KV_NO_BLOCK, .in = true};
+    if (e->next != KV_NO_BLOCK) c->entries[e->next].prev = b;
+    c->buckets[k] = b;
+    memcpy(tokens_of(c, b), tokens, (size_t)c->block_tokens * sizeof *tokens);
+    c->count++;
+    return true;
+}
+
+bool prefix_cache_has(const struct prefix_cache *c, kv_block b) { return c->entries[b].in; }
+uint64_t prefix_cache_step(const struct prefix_cache *c, kv_block b) { return c->entries[b].step; }
+int prefix_cache_count(const struct prefix_cache *c) { return c->count; }
+
+/* Moves later members of the probe run into the hole, so that no tombstones are needed (Knuth, vol. 3, 6.4, algorithm R). */
+static void table_remove(struct prefix_cache *c, uint32_t hole)
+{
+    for (uint32_t i = (hole + 1) & c->mask; c->table[i] != KV_NO_BLOCK; i = (i + 1) & c->mask) {
+        uint32_t want = home(c, c->entries[c->table[i]].id);
+        bool stays = ((i - want) & c->mask) < ((i - hole) & c->mask);
+        if (stays) continue;
+        c->table[hole] = c->table[i];
+        hole = i;
+    }
+    c->table[hole] = KV_NO_BLOCK;
+}
+
+void prefix_cache_forget(struct prefix_cache *c, kv_block b)
+{
+    ASSERT(b >= 0 && b < c->n_blocks);
+    struct entry *e = &c->entries[b];
+    if (!e->in) return;
+    uint32_t i = slot_of(c, e->id);
+    ASSERT(c->table[i] == b);
+    table_remove(c, i);
+    if (e->prev == KV_NO_BLOCK)
+        c->buckets[home(c, e->parent)] = e->next;
+    else
+        c->entries[e->prev].next = e->next;
+    if (e->next != KV_NO_BLOCK) c->entries[e->next].prev = e->prev;
+    e->in = false;
+    c->count--;
+}
+
+const char *prefix_cache_check(const struct prefix_cache *c, const struct kv_pool *pool)
+{
+    int in = 0, in_table = 0, in_buckets = 0;
+    for (kv_block b = 0; b < c->n_blocks; b++) {
+        const struct entry *e = &c->entries[b];
+        if (e->in != kv_pool_is_cached(pool, b)) return "pool and prefix cache disagree about a block";
+        if (!e->in) continue;
+        in++;
+        if (c->table[slot_of(c, e->id)] != b) return "an entry cannot be found by its identity";
+        if (!hash_eq(e->id, prefix_cache_chain(c, e->parent, tokens_of(c, b)))) return "an entry's identity is not that of its tokens";
+    }
+    for (uint32_t i = 0; i <= c->mask; i++) {
+        in_table += c->table[i] != KV_NO_BLOCK;
+        for (kv_block b = c->buckets[i]; b != KV_NO_BLOCK; b = c->entries[b].next) {
+            if (!c->entries[b].in || home(c, c->entries[b].parent) != i) return "a sibling list holds a stranger";
+            if (++in_buckets > c->n_blocks) return "a sibling list has a cycle";
+        }
+    }
+    if (in != c->count || in_table != in || in_buckets != in) return "prefix cache counts do not agree";
+    return NULL;
+}

@@ -1,0 +1,95 @@
+/* scheduler.h - decides, step by step, which tokens of which sequences are computed, and in which KV blocks they live.
+ * A step: one row for every decoding sequence, then admissions, then prompt chunks with what is left of the row budget.
+ *  - Admission needs room for the whole rest of the prompt plus a reserve for generation, so that a sequence whose first chunk fits
+ *    does not run dry half way. Order: class, then arrival; a preempted sequence keeps its place at the front. A sequence that does not fit
+ *    may be overtaken a bounded number of times. Batch sequences that waited ageing_ms get every fifth admission.
+ *  - Prompt rows go to the shortest rest first, but a quarter of them always to the longest admitted.
+ *  - When blocks run out the victim is of the lowest class, then the one with the least work to lose; one that was resumed and
+ *    has not got on since is spared. It frees everything and is recomputed later (its full blocks stay findable meanwhile).
+ *  - Full blocks are entered in the prefix cache as soon as their computation is planned: the model stores a batch's keys before anyone
+ *    attends to them, so sequences of one step may already share. The last token is always computed.
+ * Knows nothing of text, sampling, the model. Pure: time is an argument, no allocation after sched_new, no thread.
+ * Source: Orca (Yu et al. 2022), PagedAttention (Kwon et al. 2023), Sarathi-Serve (Agrawal et al. 2024). */
+#ifndef DEJA_ENGINE_SCHED_SCHEDULER_H
+#define DEJA_ENGINE_SCHED_SCHEDULER_H
+#include "base/hash.h"
+#include "engine/sched/kv_pool.h"
+
+struct sched;
+
+enum sched_class { SCHED_ONLINE, SCHED_BATCH };
+
+struct sched_options {
+    int n_blocks, block_tokens;
+    int max_running;      /* sequences holding blocks at a time */
+    int max_waiting;      /* sequences waiting (ERR_FULL beyond) */
+    int max_batch_rows;   /* rows of one step; at least max_running */
+    int max_len;          /* tokens of one sequence, prompt and generated */
+    int reserve_tokens;   /* generation room promised at admission; 0 = 64 */
+    int bypass_max;       /* how often a sequence that does not fit may be overtaken; 0 = 8 */
+    uint64_t ageing_ms;   /* a batch sequence older than this is treated as aged; 0 = 30000 */
+    bool prefix_caching;
+    uint64_t hash_seed;   /* secret of this process */
+    struct hash128 root;  /* identity of model file and adapter */
+};
+
+struct sched *sched_new(const struct sched_options *o); /* ASSERTs on ranges; never NULL */
+void sched_free(struct sched *s);
+
+struct sched_request {
+    int32_t *tokens; /* [n_limit] borrowed until sched_remove; the first n_prompt are the prompt, sched_token writes the rest */
+    int n_prompt;    /* >= 1 */
+    int n_limit;     /* prompt + tokens to generate; > n_prompt */
+    uint64_t salt;
+    enum sched_class class;
+    int fork_of;     /* -1, or a sequence with the same prompt that has not started: share its computation */
+};
+/* ERR_TOO_LARGE: the prompt can never fit (pool or max_len). ERR_FULL: too many waiting. *limit_out (may be NULL) gets n_limit clamped to
+ * max_len and to the pool. Nothing has changed on failure. */
+MUST enum err sched_add(struct sched *s, const struct sched_request *r, uint64_t now_ms, int *seq_out, int *limit_out);
+/* In any state: frees its blocks at once. Held forks of it become ordinary waiting sequences. */
+void sched_remove(struct sched *s, int seq);
+/* Appends a generated token after the step that asked for it (span.sample or a fork). */
+void sched_token(struct sched *s, int seq, int32_t token);
+
+struct sched_span { /* positions from..from+n-1 of seq are computed in this step */
+    int seq, from, n;
+    bool sample; /* the logits of the last one are wanted */
+};
+struct sched_fork { /* child starts from the logits of this parent's span */
+    int parent, child;
+};
+struct sched_copy { /* executed in order, before the forward pass */
+    kv_block dst, src;
+    int n_tokens;
+};
+struct sched_plan {
+    const struct sched_span *spans;
+    const struct sched_fork *forks;
+    const struct sched_copy *copies;
+    int n_spans, n_forks, n_copies, n_rows;
+    int n_preempted, n_admitted;
+};
+/* Borrowed until the next call. n_rows 0: nothing to do (nothing waits that could run). */
+const struct sched_plan *sched_step(struct sched *s, uint64_t now_ms);
+/* Rows that prompt chunks may take in a step with decoding sequences; 0 = no bound but max_batch_rows. */
+void sched_set_prompt_rows(struct sched *s, int rows_max);
+
+/* Of a live sequence. */
+const int32_t *sched_tokens(const struct sched *s, int seq);
+const kv_block *sched_table(const struct sched *s, int seq); /* valid in the step it is planned in */
+int sched_n_tokens(const struct sched *s, int seq);
+int sched_limit(const struct sched *s, int seq);
+int sched_cached_tokens(const struct sched *s, int seq); /* prompt tokens that were not computed for it */
+
+struct sched_stats {
+    int running, waiting, blocks_total, blocks_used, blocks_kept;
+    uint64_t steps, rows, preemptions, lost_tokens, prefix_query_tokens, prefix_hit_tokens, copies, bypasses, displaced;
+    uint64_t waiting_tokens; /* prompt tokens of waiting sequences */
+};
+void sched_stats(const struct sched *s, struct sched_stats *out);
+
+/* NULL, or the invariant that does not hold. For tests and debug builds; walks everything. */
+const char *sched_check(const struct sched *s);
+
+#endif

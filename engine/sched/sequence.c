@@ -1,0 +1,216 @@
+/* sequence.c - queues of waiting sequences, and the blocks of running ones: taking, sharing, copying, letting go. */
+#include "engine/sched/sequence.h"
+
+void queue_push_back(struct sched *s, struct sequence *q)
+{
+    struct seq_queue *list = &s->queue[q->class];
+    int i = seq_index(s, q);
+    q->next = -1;
+    q->prev = list->tail;
+    if (list->tail < 0)
+        list->head = i;
+    else
+        s->seqs[list->tail].next = i;
+    list->tail = i;
+    list->n++;
+    q->state = SEQ_WAITING;
+}
+
+void queue_push_front(struct sched *s, struct sequence *q)
+{
+    struct seq_queue *list = &s->queue[q->class];
+    int i = seq_index(s, q);
+    q->prev = -1;
+    q->next = list->head;
+    if (list->head < 0)
+        list->tail = i;
+    else
+        s->seqs[list->head].prev = i;
+    list->head = i;
+    list->n++;
+    q->state = SEQ_WAITING;
+}
+
+void queue_remove(struct sched *s, struct sequence *q)
+{
+    struct seq_queue *list = &s->queue[q->class];
+    ASSERT(q->state == SEQ_WAITING);
+    if (q->prev < 0)
+        list->head = q->next;
+    else
+        s->seqs[q->prev].next = q->next;
+    if (q->next < 0)
+        list->tail = q->prev;
+    else
+        s->seqs[q->next].prev = q->prev;
+    list->n--;
+    q->next = q->prev = -1;
+}
+
+void seq_start(struct sched *s, struct sequence *q, int reserved)
+{
+    ASSERT(s->n_slots > 0 && reserved >= 0);
+    q->state = SEQ_RUNNING;
+    q->slot = s->slots[--s->n_slots];
+    q->table = s->tables + (size_t)q->slot * (size_t)s->blocks_max;
+    q->n_table = q->n_computed = q->n_chained = 0;
+    q->chain = prefix_cache_start(s->cache, q->salt);
+    q->reserved = reserved;
+    q->planned_step = 0;
+    q->n_tokens_resumed = q->n_tokens;
+    s->n_reserved += reserved;
+    s->running[s->n_running++] = seq_index(s, q);
+}
+
+void seq_release(struct sched *s, struct sequence *q)
+{
+    ASSERT(q->state == SEQ_RUNNING);
+    for (int i = q->n_table; i-- > 0;)
+        kv_pool_unref(s->pool, q->table[i]);
+    s->n_reserved -= q->reserved;
+    q->reserved = q->n_table = q->n_computed = q->n_chained = 0;
+    s->slots[s->n_slots++] = q->slot;
+    q->slot = -1;
+    q->table = NULL;
+    int i = 0, self = seq_index(s, q);
+    while (s->running[i] != self)
+        i++;
+    for (s->n_running--; i < s->n_running; i++)
+        s->running[i] = s->running[i + 1];
+}
+
+static void use_promise(struct sched *s, struct sequence *q)
+{
+    if (!q->reserved) return;
+    q->reserved--;
+    s->n_reserved--;
+}
+
+bool seq_take_block(struct sched *s, struct sequence *q, kv_block *out)
+{
+    bool evicted;
+    if (!q->reserved && blocks_unpromised(s) <= 0) return false;
+    if (kv_pool_take(s->pool, out, &evicted) != OK) return false;
+    if (evicted) prefix_cache_forget(s->cache, *out);
+    use_promise(s, q);
+    return true;
+}
+
+static void plan_copy(struct sched *s, kv_block dst, kv_block src, int n_tokens)
+{
+    if (dst == src) return; /* the source itself was evicted and taken: the bytes are in place */
+    ASSERT(s->plan.n_copies < s->copies_max);
+    s->copies[s->plan.n_copies++] = (struct sched_copy){dst, src, n_tokens};
+    s->stats.copies++;
+}
+
+bool seq_secure(struct sched *s, struct sequence *q, int pos)
+{
+    int bt = s->o.block_tokens, i = pos / bt;
+    kv_block fresh;
+    ASSERT(pos >= q->n_computed && i <= q->n_table && i < s->blocks_max);
+    if (i < q->n_table) {
+        kv_block b = q->table[i];
+        if (kv_pool_users(s->pool, b) == 1) {
+            ASSERT(!kv_pool_is_cached(s->pool, b)); /* a block being filled is in no cache */
+            return true;
+        }
+        if (s->plan.n_copies == s->copies_max || !seq_take_block(s, q, &fresh)) return false;
+        plan_copy(s, fresh, b, pos % bt);
+        kv_pool_unref(s->pool, b);
+        q->table[i] = fresh;
+        return true;
+    }
+    if (!seq_take_block(s, q, &fresh)) return false;
+    q->table[q->n_table++] = fresh;
+    return true;
+}
+
+void seq_advance(struct sched *s, struct sequence *q, int n)
+{
+    int bt = s->o.block_tokens;
+    q->n_computed += n;
+    ASSERT(q->n_computed <= q->n_tokens && blocks_for(s, q->n_computed) <= q->n_table);
+    q->planned_step = s->step;
+    for (; (q->n_chained + 1) * bt <= q->n_computed; q->n_chained++) {
+        if (!s->o.prefix_caching) continue;
+        const int32_t *tokens = q->tokens + q->n_chained * bt;
+        kv_block b = q->table[q->n_chained];
+        struct hash128 id = prefix_cache_chain(s->cache, q->chain, tokens);
+        /* refused when another block already stands for these tokens: ours then stays private */
+        if (prefix_cache_enter(s->cache, b, id, q->chain, tokens, s->step)) kv_pool_set_cached(s->pool, b, true);
+        q->chain = id;
+    }
+}
+
+static void count_hit(struct sched *s, struct sequence *q, int before)
+{
+    int upto = q->n_computed < q->n_prompt ? q->n_computed : q->n_prompt;
+    if (q->preemptions || upto <= before) return; /* finding one's own blocks again is not a hit */
+    q->cached_tokens += upto - before;
+    s->stats.prefix_hit_tokens += (uint64_t)(upto - before);
+}
+
+/* The next whole block from the cache; an own one that was begun is let go for it. */
+static bool adopt_block(struct sched *s, struct sequence *q)
+{
+    int bt = s->o.block_tokens, i = q->n_computed / bt;
+    if ((i + 1) * bt > q->n_tokens - 1) return false;
+    const int32_t *tokens = q->tokens + i * bt;
+    struct hash128 id = prefix_cache_chain(s->cache, q->chain, tokens);
+    kv_block b = prefix_cache_find(s->cache, id, q->chain, tokens);
+    if (b == KV_NO_BLOCK) return false;
+    bool own = i < q->n_table;
+    if (!own && !q->reserved && !kv_pool_users(s->pool, b) && blocks_unpromised(s) <= 0) return false;
+    kv_pool_ref(s->pool, b);
+    if (own) {
+        kv_pool_unref(s->pool, q->table[i]);
+        q->table[i] = b;
+    } else {
+        use_promise(s, q);
+        q->table[q->n_table++] = b;
+    }
+    q->chain = id;
+    q->n_chained = i + 1;
+    q->n_computed = (i + 1) * bt;
+    return true;
+}
+
+static void adopt_part(struct sched *s, struct sequence *q)
+{
+    int bt = s->o.block_tokens, i = q->n_computed / bt, n_same;
+    int n = q->n_tokens - 1 - q->n_computed;
+    if (n > bt - 1) n = bt - 1; /* whole blocks are adopt_block's business */
+    if (q->n_computed % bt || i < q->n_table || n <= 0 || s->plan.n_copies == s->copies_max) return;
+    kv_block fresh, b = prefix_cache_find_partial(s->cache, q->chain, q->tokens + i * bt, n, s->step, &n_same);
+    if (b == KV_NO_BLOCK || !seq_take_block(s, q, &fresh)) return;
+    plan_copy(s, fresh, b, n_same);
+    q->table[q->n_table++] = fresh;
+    q->n_computed += n_same;
+}
+
+void seq_extend(struct sched *s, struct sequence *q)
+{
+    if (!s->o.prefix_caching) return;
+    int before = q->n_computed;
+    while (adopt_block(s, q))
+        ;
+    adopt_part(s, q);
+    count_hit(s, q, before);
+}
+
+int seq_match(const struct sched *s, const struct sequence *q, int *n_kept)
+{
+    int bt = s->o.block_tokens, n = 0;
+    *n_kept = 0;
+    if (!s->o.prefix_caching) return 0;
+    struct hash128 parent = prefix_cache_start(s->cache, q->salt);
+    for (; (n + 1) * bt <= q->n_tokens - 1; n++) {
+        struct hash128 id = prefix_cache_chain(s->cache, parent, q->tokens + n * bt);
+        kv_block b = prefix_cache_find(s->cache, id, parent, q->tokens + n * bt);
+        if (b == KV_NO_BLOCK) break;
+        *n_kept += !kv_pool_users(s->pool, b);
+        parent = id;
+    }
+    return n;
+}

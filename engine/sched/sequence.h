@@ -1,0 +1,115 @@
+/* sequence.h - private to engine/sched: one sequence's life between sched_add and sched_remove, and the scheduler's own state.
+ * Threading: engine thread only. */
+#ifndef DEJA_ENGINE_SCHED_SEQUENCE_H
+#define DEJA_ENGINE_SCHED_SEQUENCE_H
+#include "engine/sched/prefix_cache.h"
+#include "engine/sched/scheduler.h"
+
+enum seq_state {
+    SEQ_UNUSED,
+    SEQ_HELD,    /* a fork whose parent has not finished its prompt */
+    SEQ_WAITING, /* in a class queue */
+    SEQ_RUNNING  /* has a slot and blocks */
+};
+
+struct sequence {
+    enum seq_state state;
+    enum sched_class class;
+    int next, prev;          /* unused stack, class queue, or the parent's held forks; -1 ends */
+    int parent, first_child; /* held forks; -1 none */
+    int32_t *tokens;
+    int n_prompt, n_tokens, n_limit;
+    uint64_t salt, arrived_ms;
+    int bypassed, preemptions;
+    bool aged;               /* admitted by ageing: no longer displaced by online sequences */
+    uint64_t preempted_step; /* not admitted again in the same step */
+    /* while running */
+    int slot;
+    kv_block *table;         /* [blocks_max], row of sched.tables */
+    int n_table, n_computed; /* blocks held; positions whose keys are stored (or planned in this step) */
+    int reserved;            /* blocks promised and not yet taken */
+    struct hash128 chain;    /* identity of block n_chained-1, or the start */
+    int n_chained;           /* == n_computed / block_tokens */
+    uint64_t planned_step;
+    int n_tokens_resumed;    /* n_tokens when it was last admitted */
+    int cached_tokens;
+};
+
+struct seq_queue {
+    int head, tail, n;
+};
+
+enum { SCHED_LOOKAHEAD = 16, /* waiting sequences looked at for one that fits */
+       SCHED_AGED_EVERY = 4  /* online admissions between two aged ones */ };
+
+struct sched {
+    struct sched_options o;
+    int blocks_max; /* of one sequence */
+    struct kv_pool *pool;
+    struct prefix_cache *cache;
+    struct sequence *seqs; /* [n_seqs] */
+    int n_seqs, unused;    /* stack of unused ones */
+    int n_held;
+    struct seq_queue queue[2]; /* by class */
+    int *running;              /* [max_running] in order of admission */
+    int n_running;
+    int *slots;                /* stack of free slots */
+    int n_slots;
+    kv_block *tables;          /* [max_running][blocks_max] */
+    int n_reserved;            /* sum over running */
+    int online_since_aged;
+    int prompt_rows_max;
+    uint64_t step;
+    int *scratch;              /* [max_running] */
+    struct sched_plan plan;
+    struct sched_span *spans;  /* [max_running] */
+    struct sched_fork *forks;  /* [max_running] */
+    struct sched_copy *copies; /* [copies_max] */
+    int copies_max;
+    struct sched_stats stats;
+};
+
+/* sequence.c: what moves a sequence and its blocks. */
+static inline struct sequence *seq_at(const struct sched *s, int i)
+{
+    ASSERT(i >= 0 && i < s->n_seqs && s->seqs[i].state != SEQ_UNUSED);
+    return &s->seqs[i];
+}
+static inline int seq_index(const struct sched *s, const struct sequence *q) { return (int)(q - s->seqs); }
+static inline int seq_rest(const struct sequence *q) { return q->n_tokens - q->n_computed; }
+static inline int blocks_for(const struct sched *s, int n_tokens)
+{
+    return (n_tokens + s->o.block_tokens - 1) / s->o.block_tokens;
+}
+/* Blocks nobody has been promised. */
+static inline int blocks_unpromised(const struct sched *s) { return kv_pool_available(s->pool) - s->n_reserved; }
+
+void queue_push_back(struct sched *s, struct sequence *q);
+void queue_push_front(struct sched *s, struct sequence *q);
+void queue_remove(struct sched *s, struct sequence *q);
+
+/* WAITING or HELD -> RUNNING with an empty table; there must be a free slot. */
+void seq_start(struct sched *s, struct sequence *q, int reserved);
+/* RUNNING -> holding nothing (state is the caller's to set). Last blocks are let go first, so that beginnings outlive ends. */
+void seq_release(struct sched *s, struct sequence *q);
+/* Takes a block from the promise or from what nobody was promised. False: none. */
+bool seq_take_block(struct sched *s, struct sequence *q, kv_block *out);
+/* Makes the block of position pos (the next one to be computed) exist and be q's alone. False: no block, nothing changed. */
+bool seq_secure(struct sched *s, struct sequence *q, int pos);
+/* The next n positions are computed in this step: enters blocks that become full. */
+void seq_advance(struct sched *s, struct sequence *q, int n);
+/* Adopts cached blocks after what is computed, and copies the beginning of one that matches in part. */
+void seq_extend(struct sched *s, struct sequence *q);
+/* Blocks of the cache that admission would share; *n_kept of them have no user now. */
+int seq_match(const struct sched *s, const struct sequence *q, int *n_kept);
+
+/* schedule_admit.c */
+void sched_admit(struct sched *s, uint64_t now_ms);
+void sched_start_forks(struct sched *s, struct sequence *parent);
+/* schedule_preempt.c */
+/* The running sequence to stop first (of batch class and not aged when batch_only), -1 when there is none. */
+int sched_victim(const struct sched *s, bool batch_only);
+void sched_preempt(struct sched *s, struct sequence *q);
+bool sched_displace(struct sched *s, int need_blocks);
+
+#endif

@@ -1,0 +1,69 @@
+/* fake_kv.h - a pretended model for scheduler tests. A position's "key" is its token and position; the "logits" of a row are a hash
+ * over what is found through the block table, so a wrong, stale or unwritten block changes every later token. Stores a whole batch
+ * before it reads, as the real model does. */
+#ifndef DEJA_TESTS_FAKE_KV_H
+#define DEJA_TESTS_FAKE_KV_H
+#include "base/mem.h"
+#include "engine/sched/batch.h"
+#include "tests/check.h"
+
+struct fake_cell {
+    int32_t token, pos;
+};
+struct fake_kv {
+    int n_blocks, bt, vocab;
+    struct fake_cell *cells; /* [n_blocks][bt] */
+};
+
+static struct fake_kv fake_kv_new(int n_blocks, int bt, int vocab)
+{
+    struct fake_kv k = {n_blocks, bt, vocab, xcalloc((size_t)n_blocks * (size_t)bt, sizeof(struct fake_cell))};
+    memset(k.cells, 0xff, (size_t)n_blocks * (size_t)bt * sizeof *k.cells);
+    return k;
+}
+
+static uint64_t fake_mix(uint64_t h, int32_t token, int32_t pos)
+{
+    h ^= (uint64_t)(uint32_t)token * 0x9E3779B97F4A7C15u + (uint64_t)(uint32_t)pos;
+    h *= 0xD6E8FEB86659FD93u;
+    return h ^ h >> 29;
+}
+
+static int32_t fake_next(uint64_t h, int vocab) { return (int32_t)((h >> 7) % (uint64_t)vocab); }
+
+/* What the sequence would say alone. choice stands for a sampler's seed. */
+static int32_t fake_alone(const int32_t *tokens, int n, int vocab, int choice)
+{
+    uint64_t h = 1;
+    for (int i = 0; i < n; i++)
+        h = fake_mix(h, tokens[i], i);
+    return fake_next(fake_mix(h, choice, -1), vocab);
+}
+
+static void fake_copy(struct fake_kv *k, const struct sched_plan *plan)
+{
+    for (int i = 0; i < plan->n_copies; i++) {
+        const struct sched_copy *c = &plan->copies[i];
+        memcpy(k->cells + c->dst * k->bt, k->cells + c->src * k->bt, (size_t)c->n_tokens * sizeof *k->cells);
+    }
+}
+
+/* hash[n_out]: hash of everything row out_row attends to. */
+static void fake_forward(struct fake_kv *k, const struct batch *b, uint64_t *hash)
+{
+    for (int i = 0; i < b->n_rows; i++) {
+        kv_block block = b->block_table[b->seq[i]][b->pos[i] / k->bt];
+        k->cells[block * k->bt + b->pos[i] % k->bt] = (struct fake_cell){b->token[i], b->pos[i]};
+    }
+    for (int o = 0; o < b->n_out; o++) {
+        int row = b->out_row[o];
+        uint64_t h = 1;
+        for (int p = 0; p <= b->pos[row]; p++) {
+            struct fake_cell c = k->cells[b->block_table[b->seq[row]][p / k->bt] * k->bt + p % k->bt];
+            h = fake_mix(h, c.token, c.pos);
+        }
+        hash[o] = h;
+    }
+}
+
+#endif

@@ -1,0 +1,190 @@
+/* Goal: whatever arrives, is cancelled, forked, displaced or preempted, every sequence ends exactly once, with the text it would have had
+ * alone, and no invariant is ever broken. Method: seeded random traffic against the scheduler with a pretended model whose output
+ * depends on every cell read through the block tables (fake_kv.h); sched_check after each step. */
+#include "base/rng.h"
+#include "fake_kv.h"
+
+enum { LIVE_MAX = 96, LEN_MAX = 120, VOCAB = 50 };
+
+struct one {
+    bool live;
+    int seq, n_prompt, limit, choice, want;
+    int32_t tokens[LEN_MAX + 8];
+};
+struct world {
+    struct rng r;
+    struct sched *s;
+    struct fake_kv kv;
+    struct batch *b;
+    struct sched_options o;
+    struct one one[LIVE_MAX];
+    int submitted, ended, cancelled, forks;
+    uint64_t now_ms, rows;
+    int32_t docs[4][LEN_MAX];
+};
+
+static int below(struct world *w, int n) { return (int)rng_below(&w->r, (uint64_t)n); }
+
+static struct one *by_seq(struct world *w, int seq)
+{
+    for (int i = 0; i < LIVE_MAX; i++)
+        if (w->one[i].live && w->one[i].seq == seq) return &w->one[i];
+    return NULL;
+}
+
+static struct one *unused(struct world *w)
+{
+    for (int i = 0; i < LIVE_MAX; i++)
+        if (!w->one[i].live) return &w->one[i];
+    return NULL;
+}
+
+static void submit(struct world *w)
+{
+    int n = 1 + (below(w, 4) == 0 ? below(w, 5) : 0), first = -1, doc = below(w, 4);
+    int n_prompt = 1 + below(w, w->o.max_len - 2), shared = below(w, n_prompt + 1);
+    if (n_prompt > LEN_MAX - 2) n_prompt = LEN_MAX - 2;
+    int32_t prompt[LEN_MAX];
+    for (int i = 0; i < n_prompt; i++)
+        prompt[i] = i < shared ? w->docs[doc][i] : below(w, VOCAB);
+    int want = 1 + below(w, 30);
+    uint64_t salt = (uint64_t)below(w, 2);
+    enum sched_class class = below(w, 3) ? SCHED_ONLINE : SCHED_BATCH;
+    for (int c = 0; c < n; c++) {
+        struct one *x = unused(w);
+        if (!x) return;
+        memcpy(x->tokens, prompt, (size_t)n_prompt * sizeof *prompt);
+        int limit = n_prompt + want < LEN_MAX ? n_prompt + want : LEN_MAX;
+        struct sched_request q = {x->tokens, n_prompt, limit, salt, class, first};
+        enum err e = sched_add(w->s, &q, w->now_ms, &x->seq, &x->limit);
+        if (e) {
+            long long pool = (long long)w->o.n_blocks * w->o.block_tokens;
+            bool never = n_prompt >= w->o.max_len || n_prompt >= pool;
+            CHECK_INT(e, never ? ERR_TOO_LARGE : ERR_FULL);
+            return;
+        }
+        x->live = true;
+        x->n_prompt = n_prompt;
+        x->choice = c;
+        x->want = want;
+        w->submitted++;
+        if (!c) first = x->seq;
+    }
+}
+
+/* True when the sequence goes on. */
+static void got(struct world *w, int seq, uint64_t hash)
+{
+    struct one *x = by_seq(w, seq);
+    REQUIRE(x);
+    int n = sched_n_tokens(w->s, seq);
+    int32_t token = fake_next(fake_mix(hash, x->choice, -1), VOCAB);
+    CHECK_INT(token, fake_alone(x->tokens, n, VOCAB, x->choice));
+    sched_token(w->s, seq, token);
+    bool stop = below(w, 40) == 0; /* a stop string */
+    if (n + 1 < x->limit && !stop) return;
+    sched_remove(w->s, seq);
+    x->live = false;
+    w->ended++;
+}
+
+static void step(struct world *w)
+{
+    const struct sched_plan *p = sched_step(w->s, w->now_ms);
+    const char *why = sched_check(w->s);
+    if (why) CHECK_AT(false, "after planning: %s", why);
+    if (p->n_rows > w->o.max_batch_rows) CHECK_AT(false, "%d rows in a step of %d", p->n_rows, w->o.max_batch_rows);
+    fake_copy(&w->kv, p);
+    batch_fill(w->b, w->s, p);
+    uint64_t hash[64];
+    fake_forward(&w->kv, w->b, hash);
+    w->rows += (uint64_t)p->n_rows;
+    struct sched_fork forks[64];
+    w->forks += p->n_forks;
+    int n_forks = p->n_forks, n_out = w->b->n_out, out_seq[64];
+    memcpy(forks, p->forks, (size_t)n_forks * sizeof *forks);
+    memcpy(out_seq, w->b->out_seq, (size_t)n_out * sizeof *out_seq);
+    for (int i = 0; i < n_out; i++) {
+        for (int f = 0; f < n_forks; f++)
+            if (forks[f].parent == out_seq[i]) got(w, forks[f].child, hash[i]);
+        got(w, out_seq[i], hash[i]);
+    }
+    why = sched_check(w->s);
+    if (why) CHECK_AT(false, "after tokens: %s", why);
+}
+
+static void cancel_some(struct world *w)
+{
+    int i = below(w, LIVE_MAX);
+    if (!w->one[i].live) return;
+    sched_remove(w->s, w->one[i].seq);
+    w->one[i].live = false;
+    w->cancelled++;
+    w->ended++;
+    const char *why = sched_check(w->s);
+    if (why) CHECK_AT(false, "after a cancel: %s", why);
+}
+
+static void run(uint64_t seed, int n_steps, struct sched_stats *sum, int *forks)
+{
+    struct world *w = xcalloc(1, sizeof *w);
+    rng_seed(&w->r, seed);
+    int bt = 1 << below(w, 4), max_running = 1 + below(w, 12);
+    w->o = (struct sched_options){.n_blocks = 3 + below(w, 60), .block_tokens = bt, .max_running = max_running, .max_waiting = 40,
+                                  .max_batch_rows = max_running + below(w, 40), .max_len = 8 + below(w, LEN_MAX - 8),
+                                  .reserve_tokens = 1 + below(w, 20), .bypass_max = 1 + below(w, 8), .ageing_ms = 50,
+                                  .prefix_caching = below(w, 5) > 0, .hash_seed = seed, .root = {seed, 1}};
+    w->s = sched_new(&w->o);
+    w->kv = fake_kv_new(w->o.n_blocks, bt, VOCAB);
+    w->b = batch_new(w->o.max_batch_rows, max_running);
+    for (int d = 0; d < 4; d++)
+        for (int i = 0; i < LEN_MAX; i++)
+            w->docs[d][i] = d < 2 ? below(w, VOCAB) : d; /* two of them begin alike */
+    if (below(w, 2)) sched_set_prompt_rows(w->s, 1 + below(w, 16));
+    memcpy(w->docs[1], w->docs[0], sizeof w->docs[0] / 2);
+    int busy = below(w, 4);
+    for (int i = 0; i < n_steps && !check_failures; i++, w->now_ms += 5) {
+        for (int k = 0; k <= busy; k++)
+            if (!below(w, 6)) submit(w);
+        if (!below(w, 25)) cancel_some(w);
+        step(w);
+    }
+    int left = 0;
+    for (int i = 0; i < 20000 && w->ended < w->submitted && !check_failures; i++, w->now_ms += 5, left++)
+        step(w);
+    CHECK_INT(w->ended, w->submitted);
+    struct sched_stats st;
+    sched_stats(w->s, &st);
+    sum->preemptions += st.preemptions;
+    sum->copies += st.copies;
+    sum->displaced += st.displaced;
+    sum->bypasses += st.bypasses;
+    sum->prefix_hit_tokens += st.prefix_hit_tokens;
+    *forks += w->forks;
+    CHECK_INT(st.blocks_used, 0);
+    CHECK_INT(st.running + st.waiting, 0);
+    if (check_failures)
+        printf("    seed %llu: blocks %d of %d, running %d, rows %d, len %d, submitted %d ended %d, %d steps to drain\n", (unsigned long long)seed,
+               w->o.n_blocks, bt, max_running, w->o.max_batch_rows, w->o.max_len, w->submitted, w->ended, left);
+    mem_free(w->kv.cells);
+    batch_free(w->b);
+    sched_free(w->s);
+    mem_free(w);
+}
+
+TEST(random_traffic_ends_exactly_once_with_the_text_of_a_lone_run)
+{
+    struct sched_stats sum = {0};
+    int forks = 0;
+    for (uint64_t seed = 1; seed <= 300 && !check_failures; seed++)
+        run(seed, 400, &sum, &forks);
+    /* the run is worth something only if the rare paths were taken */
+    CHECK(sum.preemptions > 1000);
+    CHECK(sum.copies > 1000);
+    CHECK(sum.displaced > 100);
+    CHECK(sum.bypasses > 100);
+    CHECK(sum.prefix_hit_tokens > 10000);
+    CHECK(forks > 100);
+}
+
+TEST_MAIN()
