@@ -96,6 +96,55 @@ enum err json_parse(struct str text, int depth_max, json_t **out, struct errmsg 
     return json_parse_at(text, depth_max, out, NULL, e);
 }
 
+/* Value of the four hex digits of the escape \\uXXXX at text.p[i], else -1. */
+static long escape_value(struct str text, size_t i)
+{
+    if (i + 6 > text.n || text.p[i] != '\\' || text.p[i + 1] != 'u') return -1;
+    char hex[5];
+    memcpy(hex, text.p + i + 2, 4);
+    hex[4] = 0;
+    if (strspn(hex, "0123456789abcdefABCDEF") != 4) return -1;
+    return strtol(hex, NULL, 16);
+}
+
+/* Copies the escape at text.p[i] and returns its length. */
+static size_t repair_escape(struct buf *out, struct str text, size_t i, bool *changed)
+{
+    long v = escape_value(text, i), next = v >= 0 ? escape_value(text, i + 6) : -1;
+    bool high = v >= 0xD800 && v <= 0xDBFF, low = v >= 0xDC00 && v <= 0xDFFF;
+    if (high && next >= 0xDC00 && next <= 0xDFFF) {
+        buf_add(out, text.p + i, 12);
+        return 12;
+    }
+    if (high || low) {
+        buf_z(out, "\\ufffd");
+        *changed = true;
+        return 6;
+    }
+    struct str two = str_sub(text, i, 2); /* also keeps \\\\ together, so that what follows is no escape */
+    bool ascii = two.n == 2 && (unsigned char)two.p[1] < 0x80;
+    buf_add(out, two.p, ascii ? 2 : 1);
+    return ascii ? 2 : 1;
+}
+
+bool json_repair(struct buf *out, struct str text)
+{
+    bool changed = false;
+    for (size_t i = 0; i < text.n;) {
+        uint32_t cp;
+        if (text.p[i] == '\\') {
+            i += repair_escape(out, text, i, &changed);
+            continue;
+        }
+        size_t n = utf8_decode(str_sub(text, i, text.n), &cp);
+        if (n) buf_add(out, text.p + i, n);
+        else buf_utf8(out, 0xFFFD);
+        changed |= !n;
+        i += n ? n : 1;
+    }
+    return changed;
+}
+
 struct str json_key_at(struct str text, size_t at)
 {
     struct str key = {NULL, 0}, last = {NULL, 0};

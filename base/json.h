@@ -12,6 +12,9 @@
 MUST enum err json_parse(struct str text, int depth_max, json_t **out, struct errmsg *e);
 /* The same; *at is the byte the failure was seen at (text.n when the text ended too early). at may be NULL. */
 MUST enum err json_parse_at(struct str text, int depth_max, json_t **out, size_t *at, struct errmsg *e);
+/* Copies text with every invalid UTF-8 sequence and every escaped lone surrogate replaced by U+FFFD, so that a careless peer's
+ * text can be parsed and passed on. True when something was replaced. */
+bool json_repair(struct buf *out, struct str text);
 /* The key of the outermost object whose value holds byte at, as written (escapes kept); empty when there is none. For messages. */
 struct str json_key_at(struct str text, size_t at);
 /* "an object", "a string", "a number", "a boolean", "null"; "nothing" for NULL. For messages. */

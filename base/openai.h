@@ -82,6 +82,7 @@ struct openai_usage {
 struct openai_choice {
     json_t *message;        /* {role, content, tool_calls?, refusal?, reasoning_content?...}; owned */
     json_t *logprobs;       /* or NULL; owned */
+    json_t *extra;          /* other fields of the choice (stop_reason ...), or NULL; owned */
     char finish_reason[24]; /* "" = missing */
 };
 struct openai_answer {
@@ -97,13 +98,20 @@ struct openai_answer {
 void openai_answer_fini(struct openai_answer *a);
 /* From a complete JSON reply. ERR_INVALID: not such an answer. */
 MUST enum err openai_answer_parse(struct openai_answer *out, enum openai_kind kind, struct str json, struct errmsg *e);
-/* From a stream: feed each SSE data payload (not "[DONE]"). ERR_INVALID on a frame that is no chunk; an error object
- * in the stream gives ERR_UNAVAILABLE with its message. */
+/* From a stream: feed each SSE data payload ("[DONE]" and empty ones are passed over). ERR_INVALID on a frame that is no chunk; an
+ * error object in the stream gives ERR_UNAVAILABLE with its message; ERR_UNSUPPORTED: more than OPENAI_N_MAX choices;
+ * ERR_TOO_LARGE: over bytes_max. After any of them take answers ERR_CORRUPT, since what was collected has a hole; feeding may go on.
+ * A frame with invalid UTF-8 or a lone surrogate is collected with U+FFFD in place (OK), and take says ERR_CORRUPT too. */
 struct openai_collector;
 struct openai_collector *openai_collector_new(enum openai_kind kind, size_t bytes_max);
 void openai_collector_free(struct openai_collector *c);
 MUST enum err openai_collector_feed(struct openai_collector *c, struct str data, struct errmsg *e);
-/* Moves the answer out once every choice has a finish_reason; ERR_AGAIN when the stream was not complete. */
+/* True once every choice seen has a finish_reason: what is missing then is usage and [DONE] at most. */
+bool openai_collector_complete(const struct openai_collector *c);
+/* The last usage the stream told, counted once however often it came; known = false when none did. */
+struct openai_usage openai_collector_usage(const struct openai_collector *c);
+/* Moves the answer out once every choice has a finish_reason; ERR_AGAIN when the stream was not complete, ERR_CORRUPT see feed.
+ * *out is set only on OK; the collector is empty then. */
 MUST enum err openai_collector_take(struct openai_collector *c, struct openai_answer *out);
 
 void openai_answer_write_json(struct buf *out, const struct openai_answer *a);
