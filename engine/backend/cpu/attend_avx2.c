@@ -1,0 +1,10 @@
+/* attend_avx2.c - attend_body.h over eight lanes. */
+#include "engine/backend/cpu/cpu.h"
+#include "engine/backend/cpu/simd_avx2.h"
+#include "engine/backend/cpu/attend_body.h"
+
+void attend_avx2(const struct attend *a)
+{
+    if (a->f32) attend_f32(a);
+    else attend_f16(a);
+}

@@ -1,0 +1,220 @@
+/* linear_avx2.c - linear layers with AVX2, FMA and F16C: 8 output rows a panel, up to 4 columns a tile. Unsigned 4-, 5- and 6-bit
+ * weights go straight into maddubs (u8 x s8, pairs summed in 16 bits) and several products are summed before they are widened.
+ * No 16-bit sum can overflow, as activations are within +-127:
+ *   4 bit  15 * 127 * 2 * 8 = 30480     5 bit  31 * 127 * 2 * 4 = 31496     6 bit  63 * 127 * 2 * 2 = 32004     all < 32768
+ * 8-bit weights are signed there: |w| times sign(w) a, 128 * 127 * 2 = 32512, widened one by one. The offset of unsigned types
+ * is taken off as offset * sum of activations, in integers. The order of every float sum is the run order. */
+#include "engine/backend/cpu/cpu.h"
+#include "engine/backend/cpu/simd_avx2.h"
+
+#define INLINE static inline __attribute__((always_inline))
+enum { R = 8 }; /* rows of a panel = lanes */
+#define TILE_COLS 4
+
+INLINE void finish(const struct panel_out *o, int c, __m256 v)
+{
+    float *out = o->out + (size_t)c * o->out_stride;
+    __m256i m = _mm256_cmpgt_epi32(_mm256_set1_epi32(o->n_valid), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    if (o->bias) v = _mm256_add_ps(v, _mm256_maskload_ps(o->bias, m));
+    if (o->accumulate) v = _mm256_add_ps(v, _mm256_maskload_ps(out, m));
+    _mm256_maskstore_ps(out, m, v);
+}
+
+#include "engine/backend/cpu/panel_float_body.h"
+
+struct unpacked {
+    __m256i w[8]; /* group g of four elements */
+    __m256 d[2];  /* scale; of each 16 elements for Q6_K */
+    __m256 m;     /* added minimum, types that have one */
+};
+
+INLINE bool has_min(const enum packing k) { return k == PACK_Q4_1 || k == PACK_Q5_1 || k == PACK_Q4_K || k == PACK_Q5_K; }
+INLINE bool five_bits(const enum packing k) { return k == PACK_Q5_0 || k == PACK_Q5_1 || k == PACK_Q5_K; }
+INLINE int offset_of(const enum packing k) { return k == PACK_Q4_0 ? 8 : k == PACK_Q5_0 ? 16 : k == PACK_Q6_K ? 32 : 0; }
+
+INLINE void unpack_nibbles(const uint8_t *q, __m256i w[8])
+{
+    __m256i mask = _mm256_set1_epi8(15);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+        __m256i x = _mm256_loadu_si256((const __m256i *)(q + 32 * j));
+        w[j] = _mm256_and_si256(x, mask);
+        w[j + 4] = _mm256_and_si256(_mm256_srli_epi16(x, 4), mask);
+    }
+}
+
+INLINE __m256i or_bits(__m256i w, __m256i h, __m256i mask) { return _mm256_or_si256(w, _mm256_and_si256(h, mask)); }
+
+INLINE void add_fifth_bit(const uint8_t *high, __m256i w[8])
+{
+    __m256i h = _mm256_loadu_si256((const __m256i *)high), bit = _mm256_set1_epi8(16);
+    w[0] = or_bits(w[0], _mm256_slli_epi16(h, 4), bit);
+    w[1] = or_bits(w[1], _mm256_slli_epi16(h, 3), bit);
+    w[2] = or_bits(w[2], _mm256_slli_epi16(h, 2), bit);
+    w[3] = or_bits(w[3], _mm256_slli_epi16(h, 1), bit);
+    w[4] = or_bits(w[4], h, bit);
+    w[5] = or_bits(w[5], _mm256_srli_epi16(h, 1), bit);
+    w[6] = or_bits(w[6], _mm256_srli_epi16(h, 2), bit);
+    w[7] = or_bits(w[7], _mm256_srli_epi16(h, 3), bit);
+}
+
+INLINE void add_two_bits(const uint8_t *high, __m256i w[8])
+{
+    __m256i bits = _mm256_set1_epi8(0x30);
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; j++) {
+        __m256i h = _mm256_loadu_si256((const __m256i *)(high + 32 * j));
+        w[4 * j] = or_bits(w[4 * j], _mm256_slli_epi16(h, 4), bits);
+        w[4 * j + 1] = or_bits(w[4 * j + 1], _mm256_slli_epi16(h, 2), bits);
+        w[4 * j + 2] = or_bits(w[4 * j + 2], h, bits);
+        w[4 * j + 3] = or_bits(w[4 * j + 3], _mm256_srli_epi16(h, 2), bits);
+    }
+}
+
+INLINE __m256 half_floats(const uint8_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
+INLINE __m256 bytes_u8(const uint8_t *p) { return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p))); }
+INLINE __m256 bytes_s8(const uint8_t *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))); }
+
+INLINE void unpack_scales(const enum packing k, const struct panel *p, int run, struct unpacked *u)
+{
+    size_t at = (size_t)run * R;
+    if (k == PACK_Q4_K || k == PACK_Q5_K) {
+        const uint8_t *super = p->super + (size_t)(run / 8) * 4 * R, *s = p->scale + 2 * at;
+        u->d[0] = _mm256_mul_ps(half_floats(super), bytes_u8(s));
+        u->m = _mm256_sub_ps(_mm256_setzero_ps(), _mm256_mul_ps(half_floats(super + 2 * R), bytes_u8(s + R)));
+    } else if (k == PACK_Q6_K) {
+        __m256 d = half_floats(p->super + (size_t)(run / 8) * 2 * R);
+        const uint8_t *s = p->scale + 2 * at;
+        u->d[0] = _mm256_mul_ps(d, bytes_s8(s));
+        u->d[1] = _mm256_mul_ps(d, bytes_s8(s + R));
+    } else if (has_min(k)) {
+        u->d[0] = half_floats(p->scale + 4 * at);
+        u->m = half_floats(p->scale + 4 * at + 2 * R);
+    } else {
+        u->d[0] = half_floats(p->scale + 2 * at);
+    }
+}
+
+INLINE __m256i four(const int8_t *q)
+{
+    int32_t v;
+    __builtin_memcpy(&v, q, 4);
+    return _mm256_set1_epi32(v);
+}
+
+INLINE __m256i widen(__m256i s16) { return _mm256_madd_epi16(s16, _mm256_set1_epi16(1)); }
+INLINE __m256i two(const struct unpacked *u, int g, const int8_t *q)
+{
+    return _mm256_add_epi16(_mm256_maddubs_epi16(u->w[g], four(q + 4 * g)), _mm256_maddubs_epi16(u->w[g + 1], four(q + 4 * g + 4)));
+}
+
+/* acc + scale * sum over the run, for one column; 4-, 5- and 6-bit types. */
+INLINE __m256 run_dot(const enum packing k, const struct unpacked *u, const int8_t *q, const float *d, const float *s, const int32_t *neg, __m256 acc)
+{
+    __m256 dx = _mm256_broadcast_ss(d);
+    if (k == PACK_Q6_K) {
+        __m256i a = _mm256_add_epi32(widen(two(u, 0, q)), widen(two(u, 2, q)));
+        __m256i b = _mm256_add_epi32(widen(two(u, 4, q)), widen(two(u, 6, q)));
+        a = _mm256_add_epi32(a, _mm256_set1_epi32(neg[0] * 32));
+        b = _mm256_add_epi32(b, _mm256_set1_epi32(neg[1] * 32));
+        acc = _mm256_fmadd_ps(_mm256_mul_ps(u->d[0], dx), _mm256_cvtepi32_ps(a), acc);
+        return _mm256_fmadd_ps(_mm256_mul_ps(u->d[1], dx), _mm256_cvtepi32_ps(b), acc);
+    }
+    __m256i a = _mm256_add_epi16(two(u, 0, q), two(u, 2, q)), b = _mm256_add_epi16(two(u, 4, q), two(u, 6, q));
+    __m256i sum = five_bits(k) ? _mm256_add_epi32(widen(a), widen(b)) : widen(_mm256_add_epi16(a, b));
+    if (!has_min(k)) sum = _mm256_add_epi32(sum, _mm256_set1_epi32((neg[0] + neg[1]) * offset_of(k)));
+    acc = _mm256_fmadd_ps(_mm256_mul_ps(u->d[0], dx), _mm256_cvtepi32_ps(sum), acc);
+    return has_min(k) ? _mm256_fmadd_ps(u->m, _mm256_broadcast_ss(s), acc) : acc;
+}
+
+INLINE void int_columns(const enum packing k, const int n, const struct panel *p, const struct act_tile *t, const struct panel_out *o)
+{
+    __m256 acc[TILE_COLS];
+    for (int c = 0; c < n; c++) acc[c] = _mm256_setzero_ps();
+    const int8_t *q = t->q;
+    const float *d = t->d, *s = t->s;
+    const int32_t *neg = t->neg;
+    for (int run = 0; run < p->n_runs; run++, q += n * QUANT_RUN, d += n, s += n, neg += 2 * n) {
+        struct unpacked u;
+        unpack_nibbles(p->q + (size_t)run * 16 * R, u.w);
+        if (five_bits(k)) add_fifth_bit(p->high + (size_t)run * 4 * R, u.w);
+        if (k == PACK_Q6_K) add_two_bits(p->high + (size_t)run * 8 * R, u.w);
+        unpack_scales(k, p, run, &u);
+#pragma GCC unroll 4
+        for (int c = 0; c < n; c++) acc[c] = run_dot(k, &u, q + c * QUANT_RUN, d + c, s + c, neg + 2 * c, acc[c]);
+    }
+    for (int c = 0; c < n; c++) finish(o, c, acc[c]);
+}
+
+/* Weights by group, columns inside: |w| and its sign are made once for all columns. */
+INLINE void int8_columns(const int n, const struct panel *p, const struct act_tile *t, const struct panel_out *o)
+{
+    __m256 acc[TILE_COLS];
+    for (int c = 0; c < n; c++) acc[c] = _mm256_setzero_ps();
+    const int8_t *q = t->q;
+    const float *d = t->d;
+    for (int run = 0; run < p->n_runs; run++, q += n * QUANT_RUN, d += n) {
+        __m256i sum[TILE_COLS];
+        for (int c = 0; c < n; c++) sum[c] = _mm256_setzero_si256();
+#pragma GCC unroll 8
+        for (int g = 0; g < 8; g++) {
+            __m256i u = _mm256_loadu_si256((const __m256i *)(p->q + (size_t)run * 32 * R + 32 * g));
+            __m256i w = _mm256_xor_si256(u, _mm256_set1_epi8((char)0x80)), mag = _mm256_abs_epi8(w);
+#pragma GCC unroll 4
+            for (int c = 0; c < n; c++)
+                sum[c] = _mm256_add_epi32(sum[c], widen(_mm256_maddubs_epi16(mag, _mm256_sign_epi8(four(q + c * QUANT_RUN + 4 * g), w))));
+        }
+        __m256 dw = half_floats(p->scale + (size_t)run * 2 * R);
+        for (int c = 0; c < n; c++)
+            acc[c] = _mm256_fmadd_ps(_mm256_mul_ps(dw, _mm256_broadcast_ss(d + c)), _mm256_cvtepi32_ps(sum[c]), acc[c]);
+    }
+    for (int c = 0; c < n; c++) finish(o, c, acc[c]);
+}
+
+#define COLUMNS(n) k == PACK_Q8_0 ? int8_columns(n, p, t, o) : int_columns(k, n, p, t, o)
+INLINE void int_width(const enum packing k, const struct panel *p, const struct act_tile *t, const struct panel_out *o)
+{
+    switch (t->width) {
+    case 1: COLUMNS(1); return;
+    case 2: COLUMNS(2); return;
+    case 3: COLUMNS(3); return;
+    case 4: COLUMNS(4); return;
+    default: ASSERT(!"tile width");
+    }
+}
+
+#define ONE(k)                                                                                     \
+    static __attribute__((noinline)) void int_##k(const struct panel *p, const struct act_tile *t, const struct panel_out *o) \
+    {                                                                                              \
+        int_width(PACK_##k, p, t, o);                                                              \
+    }
+ONE(Q4_0) ONE(Q4_1) ONE(Q5_0) ONE(Q5_1) ONE(Q8_0) ONE(Q4_K) ONE(Q5_K) ONE(Q6_K)
+
+static void panel_int(enum packing packing, const struct panel *p, const struct act_tile *t, const struct panel_out *o)
+{
+    switch (packing) {
+    case PACK_Q4_0: int_Q4_0(p, t, o); return;
+    case PACK_Q4_1: int_Q4_1(p, t, o); return;
+    case PACK_Q5_0: int_Q5_0(p, t, o); return;
+    case PACK_Q5_1: int_Q5_1(p, t, o); return;
+    case PACK_Q8_0: int_Q8_0(p, t, o); return;
+    case PACK_Q4_K: int_Q4_K(p, t, o); return;
+    case PACK_Q5_K: int_Q5_K(p, t, o); return;
+    case PACK_Q6_K: int_Q6_K(p, t, o); return;
+    default: ASSERT(!"not an integer packing");
+    }
+}
+
+const struct kernels kernels_avx2 = {
+    .name = "avx2",
+    .panel_rows = R,
+    .tile_cols = TILE_COLS,
+    .act = act_avx2,
+    .rmsnorm = rmsnorm_avx2,
+    .layernorm = layernorm_avx2,
+    .panel_int = panel_int,
+    .panel_float = panel_float,
+    .attend = attend_avx2,
+    .rope = rope_avx2,
+    .to_f16 = to_f16_avx2,
+};

@@ -1,0 +1,203 @@
+/* linear_avx512.c - linear layers with AVX-512 VNNI: 16 output rows a panel, up to 8 columns a tile, vpdpbusd of unsigned weights
+ * with signed activations summed in 32 bits (no saturation at any width). Weights are unsigned with an offset (8, 16, 32,
+ * 128); the accumulator starts at minus offset * sum of activations, so the sum is exact. Nibbles are unpacked once per
+ * tile of columns. The order of every float sum is the run order, whatever the tile's width.
+ * Roofline here: 156 of 235 GMAC/s a thread in the first prototype; docs/speed.md. */
+#include "engine/backend/cpu/cpu.h"
+#include "engine/backend/cpu/simd_avx512.h"
+
+#define INLINE static inline __attribute__((always_inline))
+enum { R = 16 }; /* rows of a panel = lanes */
+#define TILE_COLS 8
+
+INLINE void finish(const struct panel_out *o, int c, __m512 v)
+{
+    float *out = o->out + (size_t)c * o->out_stride;
+    __mmask16 m = (__mmask16)((1u << o->n_valid) - 1);
+    if (o->bias) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(m, o->bias));
+    if (o->accumulate) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(m, out));
+    _mm512_mask_storeu_ps(out, m, v);
+}
+
+#include "engine/backend/cpu/panel_float_body.h"
+
+struct unpacked {
+    __m512i w[8];  /* group g of four elements */
+    __m512 d[2];   /* scale; of each 16 elements for Q6_K */
+    __m512 m;      /* added minimum, types that have one */
+};
+
+INLINE bool has_min(const enum packing k) { return k == PACK_Q4_1 || k == PACK_Q5_1 || k == PACK_Q4_K || k == PACK_Q5_K; }
+INLINE int offset_bits(const enum packing k) { return k == PACK_Q4_0 ? 3 : k == PACK_Q5_0 ? 4 : k == PACK_Q6_K ? 5 : 7; }
+
+INLINE void unpack_nibbles(const uint8_t *q, __m512i w[8])
+{
+    __m512i mask = _mm512_set1_epi8(15);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+        __m512i x = _mm512_loadu_si512(q + 64 * j);
+        w[j] = _mm512_and_si512(x, mask);
+        w[j + 4] = _mm512_and_si512(_mm512_srli_epi16(x, 4), mask);
+    }
+}
+
+/* w | (h & mask) */
+#define OR_BITS(w, h, mask) _mm512_ternarylogic_epi32(w, h, mask, 0xF8)
+
+INLINE void add_fifth_bit(const uint8_t *high, __m512i w[8])
+{
+    __m512i h = _mm512_loadu_si512(high), bit = _mm512_set1_epi8(16);
+    w[0] = OR_BITS(w[0], _mm512_slli_epi16(h, 4), bit);
+    w[1] = OR_BITS(w[1], _mm512_slli_epi16(h, 3), bit);
+    w[2] = OR_BITS(w[2], _mm512_slli_epi16(h, 2), bit);
+    w[3] = OR_BITS(w[3], _mm512_slli_epi16(h, 1), bit);
+    w[4] = OR_BITS(w[4], h, bit);
+    w[5] = OR_BITS(w[5], _mm512_srli_epi16(h, 1), bit);
+    w[6] = OR_BITS(w[6], _mm512_srli_epi16(h, 2), bit);
+    w[7] = OR_BITS(w[7], _mm512_srli_epi16(h, 3), bit);
+}
+
+INLINE void add_two_bits(const uint8_t *high, __m512i w[8])
+{
+    __m512i bits = _mm512_set1_epi8(0x30);
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; j++) {
+        __m512i h = _mm512_loadu_si512(high + 64 * j);
+        w[4 * j] = OR_BITS(w[4 * j], _mm512_slli_epi16(h, 4), bits);
+        w[4 * j + 1] = OR_BITS(w[4 * j + 1], _mm512_slli_epi16(h, 2), bits);
+        w[4 * j + 2] = OR_BITS(w[4 * j + 2], h, bits);
+        w[4 * j + 3] = OR_BITS(w[4 * j + 3], _mm512_srli_epi16(h, 2), bits);
+    }
+}
+
+INLINE __m512 half_floats(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+INLINE __m512 bytes_u8(const uint8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p))); }
+INLINE __m512 bytes_s8(const uint8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))); }
+
+INLINE void unpack_scales(const enum packing k, const struct panel *p, int run, struct unpacked *u)
+{
+    size_t at = (size_t)run * R;
+    if (k == PACK_Q4_K || k == PACK_Q5_K) {
+        const uint8_t *super = p->super + (size_t)(run / 8) * 4 * R, *s = p->scale + 2 * at;
+        u->d[0] = _mm512_mul_ps(half_floats(super), bytes_u8(s));
+        u->m = _mm512_sub_ps(_mm512_setzero_ps(), _mm512_mul_ps(half_floats(super + 2 * R), bytes_u8(s + R)));
+    } else if (k == PACK_Q6_K) {
+        __m512 d = half_floats(p->super + (size_t)(run / 8) * 2 * R);
+        const uint8_t *s = p->scale + 2 * at;
+        u->d[0] = _mm512_mul_ps(d, bytes_s8(s));
+        u->d[1] = _mm512_mul_ps(d, bytes_s8(s + R));
+    } else if (has_min(k)) {
+        u->d[0] = half_floats(p->scale + 4 * at);
+        u->m = half_floats(p->scale + 4 * at + 2 * R);
+    } else {
+        u->d[0] = half_floats(p->scale + 2 * at);
+    }
+}
+
+INLINE void unpack(const enum packing k, const struct panel *p, int run, struct unpacked *u)
+{
+    size_t at = (size_t)run * R;
+    if (k == PACK_Q8_0) {
+#pragma GCC unroll 8
+        for (int j = 0; j < 8; j++) u->w[j] = _mm512_loadu_si512(p->q + 32 * at + 64 * j);
+    } else {
+        unpack_nibbles(p->q + 16 * at, u->w);
+    }
+    if (k == PACK_Q5_0 || k == PACK_Q5_1 || k == PACK_Q5_K) add_fifth_bit(p->high + 4 * at, u->w);
+    if (k == PACK_Q6_K) add_two_bits(p->high + 8 * at, u->w);
+    unpack_scales(k, p, run, u);
+}
+
+INLINE __m512i four(const int8_t *q)
+{
+    int32_t v;
+    __builtin_memcpy(&v, q, 4);
+    return _mm512_set1_epi32(v);
+}
+
+/* acc + scale * sum over the run, for one column. */
+INLINE __m512 run_dot(const enum packing k, const struct unpacked *u, const int8_t *q, const float *d, const float *s, const int32_t *neg, __m512 acc)
+{
+    __m512i a = _mm512_setzero_si512(), b = a;
+    if (!has_min(k)) {
+        a = _mm512_slli_epi32(_mm512_set1_epi32(neg[0]), (unsigned)offset_bits(k));
+        b = _mm512_slli_epi32(_mm512_set1_epi32(neg[1]), (unsigned)offset_bits(k));
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+        a = _mm512_dpbusd_epi32(a, u->w[j], four(q + 4 * j));
+        b = _mm512_dpbusd_epi32(b, u->w[j + 4], four(q + 16 + 4 * j));
+    }
+    __m512 dx = _mm512_set1_ps(*d);
+    if (k == PACK_Q6_K) {
+        acc = _mm512_fmadd_ps(_mm512_mul_ps(u->d[0], dx), _mm512_cvtepi32_ps(a), acc);
+        return _mm512_fmadd_ps(_mm512_mul_ps(u->d[1], dx), _mm512_cvtepi32_ps(b), acc);
+    }
+    acc = _mm512_fmadd_ps(_mm512_mul_ps(u->d[0], dx), _mm512_cvtepi32_ps(_mm512_add_epi32(a, b)), acc);
+    return has_min(k) ? _mm512_fmadd_ps(u->m, _mm512_set1_ps(*s), acc) : acc;
+}
+
+INLINE void int_columns(const enum packing k, const int n, const struct panel *p, const struct act_tile *t, const struct panel_out *o)
+{
+    __m512 acc[TILE_COLS_MAX];
+    for (int c = 0; c < n; c++) acc[c] = _mm512_setzero_ps();
+    const int8_t *q = t->q;
+    const float *d = t->d, *s = t->s;
+    const int32_t *neg = t->neg;
+    for (int run = 0; run < p->n_runs; run++, q += n * QUANT_RUN, d += n, s += n, neg += 2 * n) {
+        struct unpacked u;
+        unpack(k, p, run, &u);
+#pragma GCC unroll 8
+        for (int c = 0; c < n; c++) acc[c] = run_dot(k, &u, q + c * QUANT_RUN, d + c, s + c, neg + 2 * c, acc[c]);
+    }
+    for (int c = 0; c < n; c++) finish(o, c, acc[c]);
+}
+
+INLINE void int_width(const enum packing k, const struct panel *p, const struct act_tile *t, const struct panel_out *o)
+{
+    switch (t->width) {
+    case 1: int_columns(k, 1, p, t, o); return;
+    case 2: int_columns(k, 2, p, t, o); return;
+    case 3: int_columns(k, 3, p, t, o); return;
+    case 4: int_columns(k, 4, p, t, o); return;
+    case 6: int_columns(k, 6, p, t, o); return;
+    case 8: int_columns(k, 8, p, t, o); return;
+    default: ASSERT(!"tile width");
+    }
+}
+
+#define ONE(k)                                                                                     \
+    static __attribute__((noinline)) void int_##k(const struct panel *p, const struct act_tile *t, const struct panel_out *o) \
+    {                                                                                              \
+        int_width(PACK_##k, p, t, o);                                                              \
+    }
+ONE(Q4_0) ONE(Q4_1) ONE(Q5_0) ONE(Q5_1) ONE(Q8_0) ONE(Q4_K) ONE(Q5_K) ONE(Q6_K)
+
+static void panel_int(enum packing packing, const struct panel *p, const struct act_tile *t, const struct panel_out *o)
+{
+    switch (packing) {
+    case PACK_Q4_0: int_Q4_0(p, t, o); return;
+    case PACK_Q4_1: int_Q4_1(p, t, o); return;
+    case PACK_Q5_0: int_Q5_0(p, t, o); return;
+    case PACK_Q5_1: int_Q5_1(p, t, o); return;
+    case PACK_Q8_0: int_Q8_0(p, t, o); return;
+    case PACK_Q4_K: int_Q4_K(p, t, o); return;
+    case PACK_Q5_K: int_Q5_K(p, t, o); return;
+    case PACK_Q6_K: int_Q6_K(p, t, o); return;
+    default: ASSERT(!"not an integer packing");
+    }
+}
+
+const struct kernels kernels_avx512 = {
+    .name = "avx512",
+    .panel_rows = R,
+    .tile_cols = TILE_COLS,
+    .act = act_avx512,
+    .rmsnorm = rmsnorm_avx512,
+    .layernorm = layernorm_avx512,
+    .panel_int = panel_int,
+    .panel_float = panel_float,
+    .attend = attend_avx512,
+    .rope = rope_avx512,
+    .to_f16 = to_f16_avx512,
+};

@@ -1,0 +1,193 @@
+/* rows_body.h - row-wise arithmetic over the lanes of simd_*.h: norms, activations, rounding of a row to int8, rope. Included
+ * once by one file of each instruction set, which owns the symbols. Lengths that are no multiple of the lanes end in a
+ * scalar tail of the same formula.
+ * Sources: RMSNorm, Zhang & Sennrich 2019 eq. 4; SwiGLU, Shazeer 2020; GELU, Hendrycks & Gimpel 2016; erf by Abramowitz &
+ * Stegun 7.1.26 (|error| <= 1.5e-7). exp: 2^n times a Taylor polynomial of degree 7 on |r| <= ln2/2 (relative error 6e-9). */
+#include <math.h>
+
+#include "engine/backend/room.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE vf vf_exp(vf x)
+{
+    vf lo = vf_max(x, vf_set1(-87.0f)), c = vf_min(lo, vf_set1(88.0f));
+    vf n = vf_round(vf_mul(c, vf_set1(1.44269504f)));
+    vf r = vf_fma(n, vf_set1(-0.693359375f), c); /* ln 2 in two parts: the first has few bits */
+    r = vf_fma(n, vf_set1(2.12194440e-4f), r);
+    vf p = vf_set1(1.0f / 5040);
+    p = vf_fma(p, r, vf_set1(1.0f / 720));
+    p = vf_fma(p, r, vf_set1(1.0f / 120));
+    p = vf_fma(p, r, vf_set1(1.0f / 24));
+    p = vf_fma(p, r, vf_set1(1.0f / 6));
+    p = vf_fma(p, r, vf_set1(0.5f));
+    p = vf_fma(p, r, vf_set1(1.0f));
+    p = vf_fma(p, r, vf_set1(1.0f));
+    return vf_keep_from(vf_mul(p, vf_pow2(n)), x, -87.0f); /* below: exactly 0, so that -inf masks */
+}
+
+INLINE vf vf_sigmoid(vf x) { return vf_div(vf_set1(1.0f), vf_add(vf_set1(1.0f), vf_exp(vf_sub(vf_zero(), x)))); }
+INLINE vf vf_tanh(vf x) { return vf_sub(vf_mul(vf_set1(2.0f), vf_sigmoid(vf_add(x, x))), vf_set1(1.0f)); }
+
+#ifdef ROWS_BODY
+INLINE vf vf_silu(vf x) { return vf_mul(x, vf_sigmoid(x)); }
+
+/* 0.5 (1 + tanh u) = sigmoid(2u) */
+INLINE vf vf_gelu_tanh(vf x)
+{
+    vf u = vf_mul(x, vf_fma(vf_mul(x, x), vf_set1(0.79788456f * 0.044715f), vf_set1(0.79788456f)));
+    return vf_mul(x, vf_sigmoid(vf_add(u, u)));
+}
+
+INLINE vf vf_gelu_erf(vf x)
+{
+    vf a = vf_mul(vf_abs(x), vf_set1(0.70710678f));
+    vf t = vf_div(vf_set1(1.0f), vf_fma(a, vf_set1(0.3275911f), vf_set1(1.0f)));
+    vf p = vf_fma(t, vf_set1(1.061405429f), vf_set1(-1.453152027f));
+    p = vf_fma(t, p, vf_set1(1.421413741f));
+    p = vf_fma(t, p, vf_set1(-0.284496736f));
+    p = vf_fma(t, p, vf_set1(0.254829592f));
+    p = vf_mul(p, vf_mul(t, vf_exp(vf_sub(vf_zero(), vf_mul(a, a))))); /* 1 - erf(a) */
+    vf erf = vf_sign_of(vf_sub(vf_set1(1.0f), p), x);
+    return vf_mul(vf_mul(vf_set1(0.5f), x), vf_add(vf_set1(1.0f), erf));
+}
+
+/* ---- norms ---- */
+/* Four partial sums; the order depends on n alone. */
+static float inverse_rms(const float *x, int n, float eps)
+{
+    vf sum[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
+    int i = 0;
+    for (; i + 4 * VF_LANES <= n; i += 4 * VF_LANES)
+        for (int j = 0; j < 4; j++) {
+            vf v = vf_load(x + i + j * VF_LANES);
+            sum[j] = vf_fma(v, v, sum[j]);
+        }
+    float total = vf_hsum(vf_add(vf_add(sum[0], sum[1]), vf_add(sum[2], sum[3])));
+    for (; i < n; i++) total = fmaf(x[i], x[i], total);
+    return 1.0f / sqrtf(total / (float)n + eps);
+}
+
+static void rmsnorm(const float *x, const float *weight, float eps, int n, float *out)
+{
+    float scale = inverse_rms(x, n, eps);
+    int i = 0;
+    for (; i + VF_LANES <= n; i += VF_LANES)
+        vf_store(out + i, vf_mul(vf_mul(vf_load(x + i), vf_set1(scale)), vf_load(weight + i)));
+    for (; i < n; i++) out[i] = x[i] * scale * weight[i];
+}
+
+static float plus(const float *x, const float *add, int i) { return add ? x[i] + add[i] : x[i]; }
+INLINE vf vf_plus(const float *x, const float *add, int i)
+{
+    vf v = vf_load(x + i);
+    return add ? vf_add(v, vf_load(add + i)) : v;
+}
+
+static void layernorm(const float *x, const float *add, const struct layernorm *p, int n, float *out)
+{
+    vf acc = vf_zero();
+    int i = 0;
+    for (; i + VF_LANES <= n; i += VF_LANES) acc = vf_add(acc, vf_plus(x, add, i));
+    float mean = vf_hsum(acc);
+    for (; i < n; i++) mean += plus(x, add, i);
+    mean /= (float)n;
+    acc = vf_zero();
+    for (i = 0; i + VF_LANES <= n; i += VF_LANES) {
+        vf c = vf_sub(vf_plus(x, add, i), vf_set1(mean));
+        acc = vf_fma(c, c, acc);
+    }
+    float var = vf_hsum(acc);
+    for (; i < n; i++) var = fmaf(plus(x, add, i) - mean, plus(x, add, i) - mean, var);
+    float scale = 1.0f / sqrtf(var / (float)n + p->eps);
+    for (i = 0; i + VF_LANES <= n; i += VF_LANES) {
+        vf c = vf_mul(vf_sub(vf_plus(x, add, i), vf_set1(mean)), vf_set1(scale));
+        vf_store(out + i, vf_fma(c, vf_load(p->weight + i), vf_load(p->bias + i)));
+    }
+    for (; i < n; i++) out[i] = fmaf((plus(x, add, i) - mean) * scale, p->weight[i], p->bias[i]);
+}
+
+/* ---- the way into a linear layer ---- */
+INLINE vf transform(enum linear_in in, vf x, vf x2)
+{
+    switch (in) {
+    case LINEAR_SILU_MUL: return vf_mul(vf_silu(x), x2);
+    case LINEAR_GELU_MUL: return vf_mul(vf_gelu_tanh(x), x2);
+    case LINEAR_GELU: return vf_gelu_erf(x);
+    default: return x;
+    }
+}
+
+INLINE void transform_row(const enum linear_in kind, const struct act_in *in, float *out)
+{
+    int i = 0, n = in->n;
+    for (; i + VF_LANES <= n; i += VF_LANES)
+        vf_store(out + i, transform(kind, vf_load(in->x + i), in->x2 ? vf_load(in->x2 + i) : vf_zero()));
+    if (i == n) return;
+    float x[VF_LANES] = {0}, x2[VF_LANES] = {0};
+    for (int j = i; j < n; j++) {
+        x[j - i] = in->x[j];
+        if (in->x2) x2[j - i] = in->x2[j];
+    }
+    vf_store(x, transform(kind, vf_load(x), vf_load(x2)));
+    for (int j = i; j < n; j++) out[j] = x[j - i];
+}
+
+/* 32 values -> int8 with one scale. Rounds to nearest even. */
+static void round_run(const float *x, const struct act_row *out, int run)
+{
+    enum { V = QUANT_RUN / VF_LANES };
+    vf v[V], peak = vf_zero();
+    for (int i = 0; i < V; i++) {
+        v[i] = vf_load(x + i * VF_LANES);
+        peak = vf_max(peak, vf_abs(v[i]));
+    }
+    float top = vf_hmax(peak), inverse = top > 0 ? 127.0f / top : 0.0f, d = top * (1.0f / 127.0f);
+    for (int i = 0; i < V; i++) v[i] = vf_mul(v[i], vf_set1(inverse));
+    int32_t sum[2];
+    size_t at = (size_t)run * (size_t)out->width;
+    store_q(v, out->q + at * QUANT_RUN, sum);
+    out->d[at] = d;
+    out->s[at] = d * (float)(sum[0] + sum[1]);
+    out->neg[2 * at] = -sum[0];
+    out->neg[2 * at + 1] = -sum[1];
+}
+
+static void act(const struct act_in *in, const struct act_row *out, float *tmp)
+{
+    const float *x = tmp;
+    switch (in->in) {
+    case LINEAR_PLAIN: x = in->x; break;
+    case LINEAR_RMSNORM: rmsnorm(in->x, in->norm_weight, in->eps, in->n, tmp); break;
+    case LINEAR_SILU_MUL: transform_row(LINEAR_SILU_MUL, in, tmp); break;
+    case LINEAR_GELU_MUL: transform_row(LINEAR_GELU_MUL, in, tmp); break;
+    case LINEAR_GELU: transform_row(LINEAR_GELU, in, tmp); break;
+    }
+    if (out->q)
+        for (int run = 0; run < in->n / QUANT_RUN; run++) round_run(x + run * QUANT_RUN, out, run);
+    if (out->f)
+        for (int i = 0; i < in->n; i++) out->f[(size_t)i * (size_t)out->width] = x[i];
+}
+
+/* ---- rope and storing ---- */
+static void rope(const struct rope_row *r, const float *x, float *out)
+{
+    int half = r->dims / 2;
+    for (int i = 0; i < half; i++) {
+        int a = r->half_split ? i : 2 * i, b = r->half_split ? i + half : 2 * i + 1;
+        float c = r->cos_sin[2 * i], s = r->cos_sin[2 * i + 1], xa = x[a], xb = x[b];
+        out[a] = fmaf(xa, c, -(xb * s));
+        out[b] = fmaf(xa, s, xb * c);
+    }
+    for (int i = r->dims; i < r->head_dim; i++) out[i] = x[i];
+}
+
+/* Clamped to the largest finite float16: a masked position is multiplied by 0, which must stay 0. */
+static void to_f16(const float *x, uint16_t *out, int n)
+{
+    int i = 0;
+    for (; i + VF_LANES <= n; i += VF_LANES)
+        vf_store_f16(out + i, vf_min(vf_max(vf_load(x + i), vf_set1(-65504.0f)), vf_set1(65504.0f)));
+    for (; i < n; i++) out[i] = f32_to_f16(fminf(fmaxf(x[i], -65504.0f), 65504.0f));
+}
+#endif

@@ -1,0 +1,170 @@
+/* linear.c - orders a linear layer: the input transform and its rounding once per row, then tiles of columns times panels of
+ * weights, shared out in small claims. Owns the scratch activations. A sum over n_in is never split, so a row's result does
+ * not depend on the batch or on the threads. Threading: see backend.h. */
+#include "engine/backend/room.h"
+
+enum {
+    TILE_GROUP_BYTES = 384 << 10, /* activations that stay in a core's L2 (1 MiB) while panels pass by */
+    ROWS_INLINE_MAX = 4,          /* up to so many rows are transformed by the caller: cheaper than waking anybody */
+    TASKS_PER_THREAD = 8,
+    ROW_TASK_ELEMENTS = 8192,
+};
+
+struct linear_job {
+    struct backend *be;
+    const struct linear *l;
+    int n_in, n_runs, tile_cols;
+    bool want_int, want_float;
+    int rows_per_task;
+    /* gemm */
+    int group_cols, n_groups;                    /* columns are taken group by group */
+    int panel_first[LINEAR_WEIGHTS_MAX + 1];     /* running count of panels over the weights */
+    int panels_per_task, tasks_per_group;
+};
+
+/* Widths a tile may have; 5 and 7 would need kernels of their own, so they are cut in two. */
+static int tile_width(int left, int tile_cols)
+{
+    if (left >= tile_cols) return tile_cols;
+    return left == 7 ? 4 : left == 5 ? 3 : left;
+}
+
+/* The tile that holds column c: its first column and width. */
+static int tile_of(int c, int n_cols, int tile_cols, int *width)
+{
+    int at = c / tile_cols * tile_cols;
+    for (;;) {
+        *width = tile_width(n_cols - at, tile_cols);
+        if (c < at + *width) return at;
+        at += *width;
+    }
+}
+
+static void act_task(void *arg, int task_i, int thread_i)
+{
+    struct linear_job *job = arg;
+    struct backend *be = job->be;
+    const struct linear *l = job->l;
+    float *tmp = (float *)be->thread[thread_i].p;
+    int end = (task_i + 1) * job->rows_per_task;
+    for (int c = task_i * job->rows_per_task; c < end && c < l->n_rows; c++) {
+        size_t row = (size_t)(l->row ? l->row[c] : c), n = (size_t)job->n_in;
+        int width, at = tile_of(c, l->n_rows, job->tile_cols, &width);
+        size_t k = (size_t)(c - at), runs = (size_t)job->n_runs;
+        struct act_in in = {.in = l->in, .x = l->x + row * n, .x2 = l->x2 ? l->x2 + row * n : NULL, .norm_weight = l->norm_weight,
+                            .eps = l->eps, .n = job->n_in};
+        struct act_row out = {.width = width, .n_in = job->n_in};
+        if (job->want_int) {
+            size_t base = (size_t)at * runs + k;
+            out.q = (int8_t *)be->act_q.p + (size_t)at * n + k * QUANT_RUN;
+            out.d = (float *)be->act_d.p + base;
+            out.s = (float *)be->act_s.p + base;
+            out.neg = (int32_t *)be->act_neg.p + 2 * base;
+        }
+        if (job->want_float) out.f = (float *)be->act_f.p + (size_t)at * n + k;
+        be->k->act(&in, &out, tmp);
+    }
+}
+
+static void prepare_rows(struct linear_job *job)
+{
+    struct backend *be = job->be;
+    size_t rows = (size_t)job->l->n_rows, n = (size_t)job->n_in, runs = (size_t)job->n_runs;
+    if (job->want_int) {
+        scratch_need(&be->act_q, rows * n);
+        scratch_need(&be->act_d, rows * runs * 4);
+        scratch_need(&be->act_s, rows * runs * 4);
+        scratch_need(&be->act_neg, rows * runs * 8);
+    }
+    if (job->want_float) scratch_need(&be->act_f, rows * n * 4);
+    for (int i = 0; i < pool_threads(be->pool); i++) scratch_need(&be->thread[i], n * 4);
+    job->rows_per_task = 1 + ROW_TASK_ELEMENTS / job->n_in;
+    int n_tasks = (job->l->n_rows + job->rows_per_task - 1) / job->rows_per_task;
+    if (job->l->n_rows <= ROWS_INLINE_MAX)
+        for (int i = 0; i < n_tasks; i++) act_task(job, i, 0);
+    else
+        pool_run(be->pool, n_tasks, act_task, job);
+}
+
+/* One panel of one weight against the columns [c0, c1). */
+static void panel_columns(const struct linear_job *job, int weight_i, int panel_i, int c0, int c1)
+{
+    const struct backend *be = job->be;
+    const struct linear *l = job->l;
+    const struct weight *w = l->weight[weight_i];
+    struct panel p;
+    weight_panel(w, panel_i, &p);
+    int r0 = panel_i * w->panel_rows, n_valid = w->n_out - r0 < w->panel_rows ? w->n_out - r0 : w->panel_rows;
+    struct panel_out o = {.out_stride = (size_t)w->n_out, .n_valid = n_valid, .accumulate = l->accumulate,
+                          .bias = l->bias[weight_i] ? l->bias[weight_i] + r0 : NULL};
+    size_t n = (size_t)job->n_in, runs = (size_t)job->n_runs;
+    for (int c = c0, width; c < c1; c += width) {
+        width = tile_width(l->n_rows - c, job->tile_cols);
+        size_t at = (size_t)c;
+        struct act_tile t = {.width = width};
+        o.out = l->out[weight_i] + at * (size_t)w->n_out + r0;
+        if (w->packing == PACK_ROWS || packing_is_float(w->packing)) {
+            t.f = (const float *)be->act_f.p + at * n;
+            be->k->panel_float(w->packing, &p, &t, &o);
+        } else {
+            t.q = (const int8_t *)be->act_q.p + at * n;
+            t.d = (const float *)be->act_d.p + at * runs;
+            t.s = (const float *)be->act_s.p + at * runs;
+            t.neg = (const int32_t *)be->act_neg.p + 2 * at * runs;
+            be->k->panel_int(w->packing, &p, &t, &o);
+        }
+    }
+}
+
+static void gemm_task(void *arg, int task_i, int thread_i)
+{
+    struct linear_job *job = arg;
+    int c0 = task_i / job->tasks_per_group * job->group_cols, c1 = c0 + job->group_cols;
+    if (c1 > job->l->n_rows) c1 = job->l->n_rows;
+    int p = task_i % job->tasks_per_group * job->panels_per_task, end = p + job->panels_per_task;
+    int n_panels = job->panel_first[job->l->n_weights];
+    if (end > n_panels) end = n_panels;
+    for (int i = 0; p < end; p++) {
+        while (p >= job->panel_first[i + 1]) i++;
+        const struct weight *w = job->l->weight[i];
+        if (w->packing == PACK_ROWS) linear_row_scalar(job->l, i, p - job->panel_first[i], (const float *)job->be->act_f.p, (float *)job->be->thread[thread_i].p);
+        else panel_columns(job, i, p - job->panel_first[i], c0, c1);
+    }
+}
+
+static void plan_gemm(struct linear_job *job)
+{
+    const struct linear *l = job->l;
+    bool rows = job->be->k->panel_rows == 0; /* scalar: a row is decoded once for all columns */
+    int element = job->want_float ? 4 : 1;
+    int cols = TILE_GROUP_BYTES / (job->n_in * element) / job->tile_cols * job->tile_cols;
+    if (cols < job->tile_cols) cols = job->tile_cols;
+    if (rows || cols > l->n_rows) cols = l->n_rows;
+    job->group_cols = cols;
+    job->n_groups = (l->n_rows + cols - 1) / cols;
+    int n_panels = job->panel_first[l->n_weights];
+    int wanted = pool_threads(job->be->pool) * TASKS_PER_THREAD;
+    job->panels_per_task = 1 + (n_panels * job->n_groups - 1) / wanted;
+    if (job->panels_per_task > n_panels) job->panels_per_task = n_panels;
+    job->tasks_per_group = (n_panels + job->panels_per_task - 1) / job->panels_per_task;
+}
+
+void backend_linear(struct backend *be, const struct linear *l)
+{
+    ASSERT(l->n_weights >= 1 && l->n_weights <= LINEAR_WEIGHTS_MAX && l->n_rows >= 0);
+    if (l->n_rows == 0) return;
+    bool gated = l->in == LINEAR_SILU_MUL || l->in == LINEAR_GELU_MUL;
+    ASSERT(l->x && (!gated || l->x2) && (l->in != LINEAR_RMSNORM || l->norm_weight));
+    struct linear_job job = {.be = be, .l = l, .n_in = l->weight[0]->n_in, .tile_cols = be->k->tile_cols};
+    job.n_runs = job.n_in / QUANT_RUN;
+    for (int i = 0; i < l->n_weights; i++) {
+        const struct weight *w = l->weight[i];
+        ASSERT(w->n_in == job.n_in && l->out[i]);
+        if (w->packing == PACK_ROWS || packing_is_float(w->packing)) job.want_float = true;
+        else job.want_int = true;
+        job.panel_first[i + 1] = job.panel_first[i] + w->n_panels;
+    }
+    prepare_rows(&job);
+    plan_gemm(&job);
+    pool_run(be->pool, job.n_groups * job.tasks_per_group, gemm_task, &job);
+}

@@ -1,0 +1,148 @@
+/* room.h - what the files of the backend share: the structs behind backend.h and the table of kernels an instruction set
+ * provides. Private to engine/backend. */
+#ifndef DEJA_ENGINE_BACKEND_ROOM_H
+#define DEJA_ENGINE_BACKEND_ROOM_H
+#include "engine/backend/backend.h"
+#include "engine/backend/pool.h"
+#include "engine/backend/quant_block.h"
+
+/* ---- packed weights ----
+ * Rows are grouped into panels of R (8 or 16: one vector lane a row). A panel holds, one after another and 64-byte aligned:
+ *   q      n_runs x [groups][R][4] : 4 neighbouring elements of one row make one 32-bit lane. 4-, 5- and 6-bit types keep groups
+ *          0..3 in low and 4..7 in high nibbles of 4 vectors; 8-bit types have 8 vectors; everything unsigned
+ *   high   n_runs x [R][4] bytes, bit g = fifth bit in group g (5 bit); or 2 x [R][4], two bits a group (6 bit)
+ *   scale  n_runs x {d f16[R], m f16[R]} | {sc u8[R], min u8[R]} (Q4_K, Q5_K) | {s8[R], s8[R]} (Q6_K)
+ *   super  n_runs/8 x {d f16[R], dmin f16[R]} (K types; dmin not for Q6_K)
+ * Float weights: n_in x [R] of f32, f16 or bf16. The scalar set keeps the file's rows as they are. */
+enum packing { PACK_ROWS, PACK_Q4_0, PACK_Q4_1, PACK_Q5_0, PACK_Q5_1, PACK_Q8_0, PACK_Q4_K, PACK_Q5_K, PACK_Q6_K, PACK_F32, PACK_F16, PACK_BF16 };
+
+struct weight_arena;
+struct weight {
+    enum tensor_type type;
+    enum packing packing;
+    int n_out, n_in, panel_rows, n_panels;
+    size_t high_at, scale_at, super_at; /* byte offsets in a panel */
+    size_t panel_bytes;                 /* stride; PACK_ROWS: bytes of a row */
+    uint8_t *panels;
+    struct weight_arena *arena;
+};
+
+/* One panel as kernels see it. */
+struct panel {
+    const uint8_t *q, *high, *scale, *super;
+    int n_runs; /* n_in / 32; float packings: unused */
+    int n_in;
+};
+
+/* ---- activations on their way in ----
+ * Rows are cut into tiles of at most tile_cols columns; a tile of w columns starting at row c0 lies at c0 * n_in and is
+ * interleaved so that a kernel walks one pointer: q [run][w][32], d and s [run][w], neg [run][w][2], f [n_in][w]. */
+enum { TILE_COLS_MAX = 8 };
+struct act_tile {
+    int width;
+    const int8_t *q;
+    const float *d;     /* scale of 32 elements */
+    const float *s;     /* d * sum of 32 q */
+    const int32_t *neg; /* minus the sum of 16 q, twice a run */
+    const float *f;
+};
+/* Where one row of a tile goes; the same layout, writable, already moved to the row's column. */
+struct act_row {
+    int width, n_in;
+    int8_t *q;     /* NULL: not wanted */
+    float *d, *s;
+    int32_t *neg;
+    float *f;      /* NULL: not wanted */
+};
+/* The caller's x after the transform of enum linear_in, one row. */
+struct act_in {
+    enum linear_in in;
+    const float *x, *x2, *norm_weight;
+    float eps;
+    int n;
+};
+/* What becomes of a panel's sums: out[c * out_stride + r] for r < n_valid. */
+struct panel_out {
+    float *out;
+    size_t out_stride;
+    int n_valid;
+    const float *bias; /* f32[n_valid] or NULL */
+    bool accumulate;
+};
+
+/* ---- attention ----
+ * A KV head's part of a block: K [head_dim][lanes] (tokens side by side, padded to a multiple of 8), then V [block_tokens][head_dim]. */
+enum {
+    ATTEND_QUERIES_MAX = 12,
+    ATTEND_PART = 256, /* positions of one pass, rounded down to whole blocks */
+    ATTEND_HEAD_MAX = 256,
+    ATTEND_SCORE_STRIDE = ATTEND_PART + 32, /* floats between the scores of two queries; the last vector may spill over */
+};
+struct attend {
+    const void *const *block; /* [n_blocks] start of the head's K; V follows at v_offset elements */
+    int n_blocks, block_tokens, lanes, head_dim;
+    size_t v_offset;
+    bool f32;           /* else float16 */
+    int first_pos;      /* position of block[0]'s first token */
+    int n_queries;      /* 1..ATTEND_QUERIES_MAX */
+    const float *q;     /* f32[head_dim][n_queries], already scaled */
+    const int32_t *from, *to; /* per query: sees positions from..to */
+    float softcap;
+    float *score;       /* scratch f32[n_queries][ATTEND_SCORE_STRIDE] */
+    int score_stride;   /* ATTEND_SCORE_STRIDE */
+    float *max, *sum;   /* out, per query; max is -inf and sum 0 where nothing was seen */
+    float *acc;         /* out f32[n_queries][head_dim], not divided by sum */
+};
+
+struct rope_row {
+    const float *cos_sin; /* [dims/2][2] of the row's position, or NULL */
+    int dims, head_dim;
+    bool half_split;
+};
+
+/* ---- what an instruction set provides ---- */
+struct kernels {
+    const char *name;
+    int panel_rows; /* 0: weights stay rows (scalar) */
+    int tile_cols;
+    /* x through in, then into the wanted forms. tmp f32[n_in]. */
+    void (*act)(const struct act_in *in, const struct act_row *out, float *tmp);
+    void (*rmsnorm)(const float *x, const float *weight, float eps, int n, float *out);
+    void (*layernorm)(const float *x, const float *add, const struct layernorm *p, int n, float *out); /* add: this row's, or NULL */
+    /* out for each column of the tile */
+    void (*panel_int)(enum packing packing, const struct panel *p, const struct act_tile *t, const struct panel_out *o);
+    void (*panel_float)(enum packing packing, const struct panel *p, const struct act_tile *t, const struct panel_out *o);
+    void (*attend)(const struct attend *a);
+    void (*rope)(const struct rope_row *r, const float *x, float *out); /* one head; x may be out */
+    void (*to_f16)(const float *x, uint16_t *out, int n);
+};
+extern const struct kernels kernels_scalar, kernels_avx2, kernels_avx512;
+
+/* Grows only; 64-byte aligned. */
+struct scratch {
+    char *raw, *p;
+    size_t bytes;
+};
+void *scratch_need(struct scratch *s, size_t bytes);
+void scratch_free(struct scratch *s);
+
+struct backend {
+    const struct kernels *k;
+    struct pool *pool;
+    bool exact;
+    struct scratch act_q, act_d, act_s, act_neg, act_f; /* linear.c */
+    struct scratch part, kv_f32, tiles, segments;           /* attention.c */
+    struct scratch thread[POOL_THREADS_MAX];
+    struct weight_arena *arena; /* newest first */
+    size_t arena_step_bytes;
+};
+
+bool packing_is_float(enum packing p);
+/* One output row of a PACK_ROWS weight for all columns; act f32[n_rows][n_in], tmp f32[n_in]. */
+void linear_row_scalar(const struct linear *l, int weight_i, int row_i, const float *act, float *tmp);
+void weight_panel(const struct weight *w, int panel_i, struct panel *out);
+/* Exact values of one row. */
+void weight_row(const struct weight *w, int row_i, float *out);
+void weight_arena_free_all(struct backend *be);
+
+#endif
