@@ -59,8 +59,10 @@ static enum err refuse(struct str text, const json_error_t *je, size_t *at, stru
     if (pos > text.n) pos = text.n;
     if (at) *at = pos;
     struct place p = place_of(text, pos);
-    bool utf8 = json_error_code(je) == json_error_invalid_utf8;
-    return err_set(e, ERR_INVALID, "not valid JSON: line %zu, column %zu: %s%s", p.line, p.column, utf8 ? "invalid UTF-8, " : "", je->text);
+    const char *kind = json_error_code(je) == json_error_invalid_utf8    ? "invalid UTF-8, "
+                       : json_error_code(je) == json_error_duplicate_key ? "a key given twice, "
+                                                                         : "";
+    return err_set(e, ERR_INVALID, "not valid JSON: line %zu, column %zu: %s%s", p.line, p.column, kind, je->text);
 }
 
 /* jansson takes a NUL byte after the value for the end of the text; no JSON text holds one. */
@@ -137,8 +139,10 @@ bool json_repair(struct buf *out, struct str text)
             continue;
         }
         size_t n = utf8_decode(str_sub(text, i, text.n), &cp);
-        if (n) buf_add(out, text.p + i, n);
-        else buf_utf8(out, 0xFFFD);
+        if (n)
+            buf_add(out, text.p + i, n);
+        else
+            buf_utf8(out, 0xFFFD);
         changed |= !n;
         i += n ? n : 1;
     }
@@ -154,6 +158,7 @@ struct str json_key_at(struct str text, size_t at)
         if (c == '"') {
             size_t end = skip_string(text, i);
             if (depth == 1 && end > i + 1) last = str_sub(text, i + 1, end - i - 2);
+            if (depth == 1 && end == at && !key.n) return last; /* the key itself is at fault */
             i = end;
             continue;
         }
@@ -212,8 +217,10 @@ void json_write_string(struct buf *out, struct str s)
             continue;
         }
         buf_add(out, s.p + from, i - from);
-        if (c < 0x80) write_escape(out, c);
-        else buf_utf8(out, 0xFFFD);
+        if (c < 0x80)
+            write_escape(out, c);
+        else
+            buf_utf8(out, 0xFFFD);
         from = ++i;
     }
     if (s.n > from) buf_add(out, s.p + from, s.n - from);
@@ -287,7 +294,8 @@ static void write_object(struct buf *out, const json_t *v, bool canonical, int d
         for (void *it = json_object_iter(o); it; it = json_object_iter_next(o, it)) {
             if (!first) buf_char(out, ',');
             first = false;
-            write_member(out, (struct str){json_object_iter_key(it), json_object_iter_key_len(it)}, json_object_iter_value(it), false, depth);
+            write_member(out, (struct str){json_object_iter_key(it), json_object_iter_key_len(it)}, json_object_iter_value(it),
+                         false, depth);
         }
     }
     buf_char(out, '}');

@@ -16,7 +16,8 @@ static void copy(char *out, size_t cap, const char *text)
     out[s.n] = 0;
 }
 
-void openai_error_set(struct openai_error *e, int status, const char *type, const char *param, const char *code, const char *fmt, ...)
+void openai_error_set(struct openai_error *e, int status, const char *type, const char *param, const char *code, const char *fmt,
+                      ...)
 {
     *e = (struct openai_error){.status = status};
     copy(e->type, sizeof e->type, type);
@@ -34,8 +35,10 @@ void openai_error_set(struct openai_error *e, int status, const char *type, cons
 static void write_or_null(struct buf *out, const char *key, const char *value)
 {
     buf_printf(out, ",\"%s\":", key);
-    if (*value) json_write_string(out, str_of(value));
-    else buf_z(out, "null");
+    if (*value)
+        json_write_string(out, str_of(value));
+    else
+        buf_z(out, "null");
 }
 
 void openai_error_write(struct buf *out, const struct openai_error *e)

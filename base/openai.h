@@ -15,7 +15,8 @@ struct openai_error {
     char code[40];       /* "" -> null */
     char message[320];
 };
-void openai_error_set(struct openai_error *e, int status, const char *type, const char *param, const char *code, const char *fmt, ...) PRINTF_LIKE(6, 7);
+void openai_error_set(struct openai_error *e, int status, const char *type, const char *param, const char *code, const char *fmt, ...)
+    PRINTF_LIKE(6, 7); /* param and code may be NULL or "" */
 void openai_error_write(struct buf *out, const struct openai_error *e); /* {"error":{...}} */
 
 struct openai_stop {

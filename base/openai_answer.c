@@ -47,8 +47,10 @@ void openai_keep(json_t **object, const char *key, json_t *value)
     if (!value || json_is_null(value)) return;
     if (!*object) *object = json_object();
     json_t *old = json_object_get(*object, key);
-    if (json_is_array(old) && json_is_array(value)) json_array_extend(old, value);
-    else json_object_set(*object, key, value);
+    if (json_is_array(old) && json_is_array(value))
+        json_array_extend(old, value);
+    else
+        json_object_set(*object, key, value);
 }
 
 bool openai_is_error(const json_t *frame, struct errmsg *e)
@@ -56,7 +58,9 @@ bool openai_is_error(const json_t *frame, struct errmsg *e)
     const json_t *error = json_object_get(frame, "error");
     bool flat = str_eqz(json_member_str(frame, "object"), "error");
     if (!flat && (!error || json_is_null(error))) return false;
-    struct str text = flat ? json_member_str(frame, "message") : json_is_string(error) ? json_str(error) : json_member_str(error, "message");
+    struct str text = flat                    ? json_member_str(frame, "message")
+                      : json_is_string(error) ? json_str(error)
+                                              : json_member_str(error, "message");
     if (!text.n) text = STR("an error without a message");
     err_set(e, ERR_UNAVAILABLE, STR_FMT, STR_ARG(text));
     return true;
@@ -106,7 +110,8 @@ static bool read_choice(struct openai_choice *out, enum openai_kind kind, json_t
     if (logprobs && !json_is_null(logprobs)) out->logprobs = json_incref(logprobs);
     openai_copy_str(out->finish_reason, sizeof out->finish_reason, finish);
     for (void *it = json_object_iter(v); it; it = json_object_iter_next(v, it))
-        if (!one_of(json_object_iter_key(it), known)) openai_keep(&out->extra, json_object_iter_key(it), json_object_iter_value(it));
+        if (!one_of(json_object_iter_key(it), known))
+            openai_keep(&out->extra, json_object_iter_key(it), json_object_iter_value(it));
     return true;
 }
 
@@ -119,8 +124,10 @@ static enum err read_choices(struct openai_answer *a, const json_t *choices, str
         json_t *v = json_array_get(choices, i);
         const json_t *index = json_object_get(v, "index");
         int64_t at = index ? json_integer_value(index) : (int64_t)i;
-        if (at < 0 || at >= (int64_t)n || a->choices[at].message) return err_set(e, ERR_INVALID, "choices[%zu].index: expected each of 0 to %zu once", i, n - 1);
-        if (!read_choice(&a->choices[at], a->kind, v)) return err_set(e, ERR_INVALID, "choices[%zu]: expected a %s", i, a->kind == OPENAI_CHAT ? "message object" : "text");
+        if (at < 0 || at >= (int64_t)n || a->choices[at].message)
+            return err_set(e, ERR_INVALID, "choices[%zu].index: expected each of 0 to %zu once", i, n - 1);
+        if (!read_choice(&a->choices[at], a->kind, v))
+            return err_set(e, ERR_INVALID, "choices[%zu]: expected a %s", i, a->kind == OPENAI_CHAT ? "message object" : "text");
     }
     a->n_choices = (int)n;
     return OK;
@@ -132,11 +139,16 @@ enum err openai_answer_parse(struct openai_answer *out, enum openai_kind kind, s
     *out = (struct openai_answer){.kind = kind};
     enum err code = json_parse(json, 0, &reply, e);
     if (code) return ERR_INVALID;
-    if (!json_is_object(reply)) code = err_set(e, ERR_INVALID, "reply: expected an object, got %s", json_kind(reply));
-    else if (openai_is_error(reply, e)) code = ERR_INVALID;
-    else code = read_choices(out, json_object_get(reply, "choices"), e);
-    if (code) openai_answer_fini(out);
-    else read_top(out, reply);
+    if (!json_is_object(reply))
+        code = err_set(e, ERR_INVALID, "reply: expected an object, got %s", json_kind(reply));
+    else if (openai_is_error(reply, e))
+        code = ERR_INVALID;
+    else
+        code = read_choices(out, json_object_get(reply, "choices"), e);
+    if (code)
+        openai_answer_fini(out);
+    else
+        read_top(out, reply);
     json_decref(reply);
     return code;
 }

@@ -130,9 +130,12 @@ static void add_function(struct openai_collector *c, struct call *call, const js
     for (void *it = json_object_iter(f); it; it = json_object_iter_next(f, it)) {
         const char *key = json_object_iter_key(it);
         json_t *v = json_object_iter_value(it);
-        if (!strcmp(key, "arguments") && json_is_string(v)) append(c, &call->arguments, json_str(v));
-        else if (strcmp(key, "name") || !json_is_string(v)) keep(c, &call->function, key, v);
-        else if (!repeated || !str_eq(buf_view(&call->name), json_str(v))) append(c, &call->name, json_str(v));
+        if (!strcmp(key, "arguments") && json_is_string(v))
+            append(c, &call->arguments, json_str(v));
+        else if (strcmp(key, "name") || !json_is_string(v))
+            keep(c, &call->function, key, v);
+        else if (!repeated || !str_eq(buf_view(&call->name), json_str(v)))
+            append(c, &call->name, json_str(v));
     }
 }
 
@@ -157,8 +160,10 @@ static bool add_call(struct openai_collector *c, struct part *p, json_t *delta)
         const char *key = json_object_iter_key(it);
         json_t *v = json_object_iter_value(it);
         bool blank = json_is_string(v) && !json_string_length(v) && json_object_get(call->rest, key);
-        if (!strcmp(key, "function") && json_is_object(v)) add_function(c, call, v, repeated);
-        else if (strcmp(key, "index") && !blank) keep(c, &call->rest, key, v);
+        if (!strcmp(key, "function") && json_is_object(v))
+            add_function(c, call, v, repeated);
+        else if (strcmp(key, "index") && !blank)
+            keep(c, &call->rest, key, v);
     }
     return true;
 }
@@ -247,8 +252,10 @@ static enum err add_choice(struct openai_collector *c, json_t *choice, struct er
     const json_t *index = json_object_get(choice, "index");
     int64_t i = json_integer_value(index);
     if (!json_is_object(choice)) return err_set(e, ERR_INVALID, "choices: expected objects, got %s", json_kind(choice));
-    if (index && (!json_is_integer(index) || i < 0)) return err_set(e, ERR_INVALID, "choices.index: expected an integer of at least 0");
-    if (i >= OPENAI_N_MAX) return err_set(e, ERR_UNSUPPORTED, "choice %lld: at most %d choices are collected", (long long)i, OPENAI_N_MAX);
+    if (index && (!json_is_integer(index) || i < 0))
+        return err_set(e, ERR_INVALID, "choices.index: expected an integer of at least 0");
+    if (i >= OPENAI_N_MAX)
+        return err_set(e, ERR_UNSUPPORTED, "choice %lld: at most %d choices are collected", (long long)i, OPENAI_N_MAX);
     struct part *p = &c->parts[i];
     p->seen = true;
     for (void *it = json_object_iter(choice); it; it = json_object_iter_next(choice, it))
@@ -266,11 +273,16 @@ static void first_str(char *out, size_t cap, const json_t *v)
 static void add_top(struct openai_collector *c, const char *key, json_t *v)
 {
     struct openai_answer *top = &c->top;
-    if (!strcmp(key, "id")) first_str(top->id, sizeof top->id, v);
-    else if (!strcmp(key, "model")) first_str(top->model, sizeof top->model, v);
-    else if (!strcmp(key, "system_fingerprint")) first_str(top->system_fingerprint, sizeof top->system_fingerprint, v);
-    else if (!strcmp(key, "created")) top->created = top->created ? top->created : json_integer_value(v);
-    else if (strcmp(key, "object") && strcmp(key, "choices") && strcmp(key, "usage")) keep(c, &top->extra, key, v);
+    if (!strcmp(key, "id"))
+        first_str(top->id, sizeof top->id, v);
+    else if (!strcmp(key, "model"))
+        first_str(top->model, sizeof top->model, v);
+    else if (!strcmp(key, "system_fingerprint"))
+        first_str(top->system_fingerprint, sizeof top->system_fingerprint, v);
+    else if (!strcmp(key, "created"))
+        top->created = top->created ? top->created : json_integer_value(v);
+    else if (strcmp(key, "object") && strcmp(key, "choices") && strcmp(key, "usage"))
+        keep(c, &top->extra, key, v);
     if (strcmp(key, "usage") || !json_is_object(v)) return;
     json_decref(top->usage_json);
     top->usage_json = json_incref(v);
@@ -320,7 +332,8 @@ enum err openai_collector_feed(struct openai_collector *c, struct str data, stru
     if (c->bytes > c->bytes_max) return too_large(c, e);
     enum err code = parse_frame(c, data, &frame, e) ? ERR_INVALID : OK;
     if (!code) {
-        code = json_is_object(frame) ? add_chunk(c, frame, e) : err_set(e, ERR_INVALID, "frame: expected an object, got %s", json_kind(frame));
+        code = json_is_object(frame) ? add_chunk(c, frame, e)
+                                     : err_set(e, ERR_INVALID, "frame: expected an object, got %s", json_kind(frame));
         json_decref(frame);
     }
     if (!code && c->bytes > c->bytes_max) return too_large(c, e);
@@ -362,8 +375,10 @@ static json_t *take_call(struct call *call)
 {
     json_t *out = json_object(), *id = json_object_get(call->rest, "id"), *type = json_object_get(call->rest, "type");
     if (id) json_object_set(out, "id", id);
-    if (type) json_object_set(out, "type", type);
-    else json_object_set_new(out, "type", json_string("function"));
+    if (type)
+        json_object_set(out, "type", type);
+    else
+        json_object_set_new(out, "type", json_string("function"));
     if (call->rest) json_object_update_missing(out, call->rest);
     bool function = str_eqz(json_member_str(out, "type"), "function") || call->name.n || call->arguments.n || call->function;
     if (function) json_object_set_new(out, "function", take_function(call));
@@ -373,8 +388,10 @@ static json_t *take_call(struct call *call)
 static void take_texts(struct part *p, json_t *message)
 {
     for (int i = 0; i < TEXTS; i++) {
-        if (p->texts_given[i]) json_object_set_new(message, text_names[i], string_of(&p->texts[i]));
-        else if (p->texts_null[i]) json_object_set_new(message, text_names[i], json_null());
+        if (p->texts_given[i])
+            json_object_set_new(message, text_names[i], string_of(&p->texts[i]));
+        else if (p->texts_null[i])
+            json_object_set_new(message, text_names[i], json_null());
     }
 }
 
@@ -382,8 +399,10 @@ static void take_texts(struct part *p, json_t *message)
 static json_t *take_message(struct part *p)
 {
     json_t *out = json_object(), *role = json_object_get(p->message, "role");
-    if (json_is_string(role)) json_object_set(out, "role", role);
-    else json_object_set_new(out, "role", json_string("assistant"));
+    if (json_is_string(role))
+        json_object_set(out, "role", role);
+    else
+        json_object_set_new(out, "role", json_string("assistant"));
     json_object_set_new(out, "content", json_null());
     take_texts(p, out);
     if (p->message) json_object_update_missing(out, p->message);

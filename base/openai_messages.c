@@ -43,9 +43,12 @@ static const struct {
     enum part_class class;
     bool text; /* the member is a string, else an object */
 } parts[] = {
-    {"text", "text", PART_TEXT, true},           {"refusal", "refusal", PART_TEXT, true},
-    {"image_url", "image_url", PART_IMAGE, false}, {"input_audio", "input_audio", PART_AUDIO, false},
-    {"audio_url", "audio_url", PART_AUDIO, false}, {"video_url", "video_url", PART_IMAGE, false},
+    {"text", "text", PART_TEXT, true},
+    {"refusal", "refusal", PART_TEXT, true},
+    {"image_url", "image_url", PART_IMAGE, false},
+    {"input_audio", "input_audio", PART_AUDIO, false},
+    {"audio_url", "audio_url", PART_AUDIO, false},
+    {"video_url", "video_url", PART_IMAGE, false},
     {"file", "file", PART_IMAGE, false},
 };
 enum { N_PARTS = sizeof parts / sizeof *parts };
@@ -58,14 +61,19 @@ static bool check_part(const struct openai_check *c, const char *path, const jso
     while (i < N_PARTS && !str_eqz(type, parts[i].type))
         i++;
     if (!type.p) return openai_refuse_type(c, at("%s.type", path).path, "a string", json_object_get(part, "type"));
-    if (i == N_PARTS) return openai_refuse(c, at("%s.type", path).path, "invalid_value", "unknown: expected text, refusal, image_url, input_audio, audio_url, video_url or file");
+    if (i == N_PARTS)
+        return openai_refuse(c, at("%s.type", path).path, "invalid_value",
+                             "unknown: expected text, refusal, image_url, input_audio, audio_url, video_url or file");
     const json_t *v = member(part, parts[i].member);
     if (parts[i].text ? !json_is_string(v) : !json_is_object(v))
         return openai_refuse_type(c, at("%s.%s", path, parts[i].member).path, parts[i].text ? "a string" : "an object", v);
     if (parts[i].class == PART_TEXT) return true;
-    if (c->strict == OPENAI_ENGINE) return openai_refuse(c, path, "unsupported_value", "%s is not supported: this model reads text only", parts[i].type);
-    if (parts[i].class == PART_AUDIO) c->r->has_audio = true;
-    else c->r->has_image = true;
+    if (c->strict == OPENAI_ENGINE)
+        return openai_refuse(c, path, "unsupported_value", "%s is not supported: this model reads text only", parts[i].type);
+    if (parts[i].class == PART_AUDIO)
+        c->r->has_audio = true;
+    else
+        c->r->has_image = true;
     return true;
 }
 
@@ -102,7 +110,8 @@ static bool check_tool_calls(const struct openai_check *c, const char *message, 
         if (!string_member(c, item.path, call, "id", true) || !string_member(c, item.path, call, "type", false)) return false;
         const json_t *type = member(call, "type");
         bool custom = type && !str_eqz(json_str(type), "function");
-        if (custom && c->strict == OPENAI_ENGINE) return openai_refuse(c, at("%s.type", item.path).path, "unsupported_value", "expected \"function\"");
+        if (custom && c->strict == OPENAI_ENGINE)
+            return openai_refuse(c, at("%s.type", item.path).path, "unsupported_value", "expected \"function\"");
         if (!custom && !check_function(c, at("%s.function", item.path).path, member(call, "function"))) return false;
     }
     return true;
@@ -126,10 +135,14 @@ static bool check_message(const struct openai_check *c, const char *path, const 
     if (!role.p) return openai_refuse_type(c, at("%s.role", path).path, "a string", json_object_get(m, "role"));
     if (!string_member(c, path, m, "name", false)) return false;
     if (str_eqz(role, "assistant")) return check_assistant(c, path, m);
-    if (str_eqz(role, "tool")) return string_member(c, path, m, "tool_call_id", true) && check_content(c, path, member(m, "content"));
-    if (str_eqz(role, "function")) return string_member(c, path, m, "name", true) && (!member(m, "content") || check_content(c, path, member(m, "content")));
-    if (str_eqz(role, "user") || str_eqz(role, "system") || str_eqz(role, "developer")) return check_content(c, path, member(m, "content"));
-    return openai_refuse(c, at("%s.role", path).path, "invalid_value", "unknown role: expected system, developer, user, assistant, tool or function");
+    if (str_eqz(role, "tool"))
+        return string_member(c, path, m, "tool_call_id", true) && check_content(c, path, member(m, "content"));
+    if (str_eqz(role, "function"))
+        return string_member(c, path, m, "name", true) && (!member(m, "content") || check_content(c, path, member(m, "content")));
+    if (str_eqz(role, "user") || str_eqz(role, "system") || str_eqz(role, "developer"))
+        return check_content(c, path, member(m, "content"));
+    return openai_refuse(c, at("%s.role", path).path, "invalid_value",
+                         "unknown role: expected system, developer, user, assistant, tool or function");
 }
 
 bool openai_check_messages(const struct openai_check *c)
@@ -139,7 +152,8 @@ bool openai_check_messages(const struct openai_check *c)
     if (!json_is_array(v)) return openai_refuse_type(c, "messages", "an array of messages", v);
     size_t n = json_array_size(v);
     if (!n) return openai_refuse(c, "messages", "invalid_value", "the array is empty: expected at least one message");
-    if (n > MESSAGES_MAX) return openai_refuse(c, "messages", "invalid_value", "%zu messages: expected at most %d", n, MESSAGES_MAX);
+    if (n > MESSAGES_MAX)
+        return openai_refuse(c, "messages", "invalid_value", "%zu messages: expected at most %d", n, MESSAGES_MAX);
     for (size_t i = 0; i < n; i++)
         if (!check_message(c, at("messages[%zu]", i).path, json_array_get(v, i))) return false;
     return true;
@@ -149,15 +163,27 @@ bool openai_check_messages(const struct openai_check *c)
 static bool check_tool(const struct openai_check *c, size_t i, const json_t *tool)
 {
     struct str type = json_member_str(tool, "type");
-    if (!json_is_object(tool)) return openai_refuse(c, "tools", "invalid_type", "[%zu]: expected an object, got %s", i, json_kind(tool));
-    if (!type.p) return openai_refuse(c, "tools", "invalid_type", "[%zu].type: expected a string, got %s", i, json_kind(json_object_get(tool, "type")));
+    if (!json_is_object(tool))
+        return openai_refuse(c, "tools", "invalid_type", "[%zu]: expected an object, got %s", i, json_kind(tool));
+    if (!type.p)
+        return openai_refuse(c, "tools", "invalid_type", "[%zu].type: expected a string, got %s", i,
+                             json_kind(json_object_get(tool, "type")));
     if (!str_eqz(type, "function"))
-        return c->strict != OPENAI_ENGINE || openai_refuse(c, "tools", "unsupported_value", "[%zu].type: this engine knows only \"function\"", i);
-    const json_t *function = member(tool, "function"), *parameters = member(function, "parameters"), *about = member(function, "description");
-    if (!json_is_object(function)) return openai_refuse(c, "tools", "invalid_type", "[%zu].function: expected an object, got %s", i, json_kind(function));
-    if (!json_member_str(function, "name").n) return openai_refuse(c, "tools", "invalid_type", "[%zu].function.name: expected a name, got %s", i, json_kind(json_object_get(function, "name")));
-    if (parameters && !json_is_object(parameters)) return openai_refuse(c, "tools", "invalid_type", "[%zu].function.parameters: expected an object, got %s", i, json_kind(parameters));
-    if (about && !json_is_string(about)) return openai_refuse(c, "tools", "invalid_type", "[%zu].function.description: expected a string, got %s", i, json_kind(about));
+        return c->strict != OPENAI_ENGINE ||
+               openai_refuse(c, "tools", "unsupported_value", "[%zu].type: this engine knows only \"function\"", i);
+    const json_t *function = member(tool, "function"), *parameters = member(function, "parameters"),
+                 *about = member(function, "description");
+    if (!json_is_object(function))
+        return openai_refuse(c, "tools", "invalid_type", "[%zu].function: expected an object, got %s", i, json_kind(function));
+    if (!json_member_str(function, "name").n)
+        return openai_refuse(c, "tools", "invalid_type", "[%zu].function.name: expected a name, got %s", i,
+                             json_kind(json_object_get(function, "name")));
+    if (parameters && !json_is_object(parameters))
+        return openai_refuse(c, "tools", "invalid_type", "[%zu].function.parameters: expected an object, got %s", i,
+                             json_kind(parameters));
+    if (about && !json_is_string(about))
+        return openai_refuse(c, "tools", "invalid_type", "[%zu].function.description: expected a string, got %s", i,
+                             json_kind(about));
     return true;
 }
 
@@ -174,19 +200,25 @@ static bool check_choice(const struct openai_check *c)
     if (!v) return true;
     struct str word = json_str(v);
     if (str_eqz(word, "none") || str_eqz(word, "auto")) return true;
-    if (word.p && !str_eqz(word, "required")) return openai_refuse(c, "tool_choice", "invalid_value", "expected \"none\", \"auto\", \"required\" or an object");
-    if (!word.p && !json_is_object(v)) return openai_refuse_type(c, "tool_choice", "\"none\", \"auto\", \"required\" or an object", v);
+    if (word.p && !str_eqz(word, "required"))
+        return openai_refuse(c, "tool_choice", "invalid_value", "expected \"none\", \"auto\", \"required\" or an object");
+    if (!word.p && !json_is_object(v))
+        return openai_refuse_type(c, "tool_choice", "\"none\", \"auto\", \"required\" or an object", v);
     if (!c->r->tools) return openai_refuse(c, "tool_choice", "invalid_value", "allowed only with tools");
-    if (c->strict == OPENAI_ENGINE) return openai_refuse(c, "tool_choice", "unsupported_value", "this engine cannot force a tool call: expected \"auto\" or \"none\"");
+    if (c->strict == OPENAI_ENGINE)
+        return openai_refuse(c, "tool_choice", "unsupported_value",
+                             "this engine cannot force a tool call: expected \"auto\" or \"none\"");
     if (!str_eqz(json_member_str(v, "type"), "function")) return true;
     struct str name = json_member_str(json_object_get(v, "function"), "name");
     if (!name.n) return openai_refuse(c, "tool_choice", "invalid_type", "function.name: expected the name of a tool");
-    return names_a_tool(c->r->tools, name) || openai_refuse(c, "tool_choice", "invalid_value", "function.name: no such tool in tools");
+    return names_a_tool(c->r->tools, name) ||
+           openai_refuse(c, "tool_choice", "invalid_value", "function.name: no such tool in tools");
 }
 
 bool openai_check_tools(const struct openai_check *c)
 {
-    const json_t *v = member(c->r->body, "tools"), *functions = member(c->r->body, "functions"), *parallel = member(c->r->body, "parallel_tool_calls");
+    const json_t *v = member(c->r->body, "tools"), *functions = member(c->r->body, "functions"),
+                 *parallel = member(c->r->body, "parallel_tool_calls");
     if (v && !json_is_array(v)) return openai_refuse_type(c, "tools", "an array", v);
     size_t n = json_array_size(v);
     if (n > TOOLS_MAX) return openai_refuse(c, "tools", "invalid_value", "%zu tools: expected at most %d", n, TOOLS_MAX);
@@ -194,7 +226,8 @@ bool openai_check_tools(const struct openai_check *c)
         if (!check_tool(c, i, json_array_get(v, i))) return false;
     c->r->tools = n ? v : NULL;
     if (functions && !json_is_array(functions)) return openai_refuse_type(c, "functions", "an array", functions);
-    if (functions && c->strict == OPENAI_ENGINE) return openai_refuse(c, "functions", "unsupported_value", "this engine knows only tools");
+    if (functions && c->strict == OPENAI_ENGINE)
+        return openai_refuse(c, "functions", "unsupported_value", "this engine knows only tools");
     if (parallel && !json_is_boolean(parallel)) return openai_refuse_type(c, "parallel_tool_calls", "true or false", parallel);
     return check_choice(c);
 }

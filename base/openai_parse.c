@@ -13,9 +13,9 @@
 
 enum {
     MODEL_BYTES_MAX = 256,
-    GATEWAY_N_MAX = 128,   /* OpenAI's own bound */
+    GATEWAY_N_MAX = 128, /* OpenAI's own bound */
     BIASES_MAX = 10000,
-    INPUTS_MAX = 2048,     /* OpenAI's bound on embeddings inputs and prompts */
+    INPUTS_MAX = 2048, /* OpenAI's bound on embeddings inputs and prompts */
     CHAT = 1 << OPENAI_CHAT,
     COMPLETION = 1 << OPENAI_COMPLETION,
     EMBEDDING = 1 << OPENAI_EMBEDDING
@@ -79,15 +79,20 @@ static bool read_int(const struct openai_check *c, const char *name, const json_
         *out = n;
         return true;
     }
-    if (range[1] >= INT32_MAX) return openai_refuse(c, name, "invalid_value", "%.15g is out of range: expected an integer of at least %lld", real, (long long)range[0]);
-    return openai_refuse(c, name, "invalid_value", "%.15g is out of range: expected an integer from %lld to %lld", real, (long long)range[0], (long long)range[1]);
+    if (range[1] >= INT32_MAX)
+        return openai_refuse(c, name, "invalid_value", "%.15g is out of range: expected an integer of at least %lld", real,
+                             (long long)range[0]);
+    return openai_refuse(c, name, "invalid_value", "%.15g is out of range: expected an integer from %lld to %lld", real,
+                         (long long)range[0], (long long)range[1]);
 }
 
 static bool read_real(const struct openai_check *c, const char *name, const json_t *v, const struct number_row *row, double *out)
 {
     if (!json_is_number(v)) return openai_refuse_type(c, name, "a number", v);
     double n = json_number_value(v);
-    if (!(n >= row->min && n <= row->max)) return openai_refuse(c, name, "invalid_value", "%g is out of range: expected a number from %g to %g", n, row->min, row->max);
+    if (!(n >= row->min && n <= row->max))
+        return openai_refuse(c, name, "invalid_value", "%g is out of range: expected a number from %g to %g", n, row->min,
+                             row->max);
     *out = n;
     return true;
 }
@@ -101,8 +106,10 @@ static bool check_number(const struct openai_check *c, const struct number_row *
     int64_t n, range[2] = {(int64_t)row->min, (int64_t)row->max};
     if (row->type == NUMBER_I64) range[0] = INT64_MIN, range[1] = INT64_MAX;
     if (!read_int(c, row->name, v, range, &n)) return false;
-    if (row->type == NUMBER_I64) *(int64_t *)at = n;
-    else *(int *)at = (int)n;
+    if (row->type == NUMBER_I64)
+        *(int64_t *)at = n;
+    else
+        *(int *)at = (int)n;
     return true;
 }
 
@@ -145,9 +152,11 @@ static bool check_model(const struct openai_check *c)
     if (!json_is_string(v)) return openai_refuse_type(c, "model", "a string", v);
     c->r->model = json_str(v);
     if (!c->r->model.n) return openai_refuse(c, "model", "model_not_found", "the name is empty");
-    if (c->r->model.n > MODEL_BYTES_MAX) return openai_refuse(c, "model", "invalid_value", "%zu bytes long: expected at most %d", c->r->model.n, MODEL_BYTES_MAX);
+    if (c->r->model.n > MODEL_BYTES_MAX)
+        return openai_refuse(c, "model", "invalid_value", "%zu bytes long: expected at most %d", c->r->model.n, MODEL_BYTES_MAX);
     for (size_t i = 0; i < c->r->model.n; i++)
-        if ((unsigned char)c->r->model.p[i] < 0x20 || c->r->model.p[i] == 0x7F) return openai_refuse(c, "model", "invalid_value", "the name holds a control character");
+        if ((unsigned char)c->r->model.p[i] < 0x20 || c->r->model.p[i] == 0x7F)
+            return openai_refuse(c, "model", "invalid_value", "the name holds a control character");
     return true;
 }
 
@@ -159,7 +168,9 @@ static bool check_stream(const struct openai_check *c)
     if (!json_is_object(v)) return openai_refuse_type(c, "stream_options", "an object", v);
     if (!c->r->stream) return openai_refuse(c, "stream_options", "invalid_value", "allowed only with \"stream\": true");
     const json_t *usage = json_object_get(v, "include_usage");
-    if (usage && !json_is_null(usage) && !json_is_boolean(usage)) return openai_refuse(c, "stream_options", "invalid_type", "include_usage: expected true or false, got %s", json_kind(usage));
+    if (usage && !json_is_null(usage) && !json_is_boolean(usage))
+        return openai_refuse(c, "stream_options", "invalid_type", "include_usage: expected true or false, got %s",
+                             json_kind(usage));
     c->r->include_usage = json_is_true(usage);
     return true;
 }
@@ -179,7 +190,8 @@ static bool check_stop(const struct openai_check *c)
     if (json_is_string(v)) return add_stop(c, v, 0);
     if (!json_is_array(v)) return openai_refuse_type(c, "stop", "a string or an array of strings", v);
     size_t n = json_array_size(v);
-    if (n > OPENAI_STOPS_MAX) return openai_refuse(c, "stop", "invalid_value", "%zu strings: expected at most %d", n, OPENAI_STOPS_MAX);
+    if (n > OPENAI_STOPS_MAX)
+        return openai_refuse(c, "stop", "invalid_value", "%zu strings: expected at most %d", n, OPENAI_STOPS_MAX);
     for (size_t i = 0; i < n; i++)
         if (!add_stop(c, json_array_get(v, i), i)) return false;
     return true;
@@ -190,7 +202,8 @@ static bool check_logprobs(const struct openai_check *c)
     struct openai_request *r = c->r;
     if (r->kind == OPENAI_CHAT) {
         if (!read_bool(c, "logprobs", &r->logprobs)) return false;
-        if (r->top_logprobs && !r->logprobs) return openai_refuse(c, "top_logprobs", "invalid_value", "allowed only with \"logprobs\": true");
+        if (r->top_logprobs && !r->logprobs)
+            return openai_refuse(c, "top_logprobs", "invalid_value", "allowed only with \"logprobs\": true");
         return true;
     }
     const json_t *v = given(c, "logprobs");
@@ -208,11 +221,16 @@ static bool add_bias(const struct openai_check *c, struct str key, const json_t 
     if (!digits) {
         struct str shown = str_sub(key, 0, 32);
         shown = str_sub(shown, 0, utf8_complete(shown));
-        return openai_refuse(c, "logit_bias", "invalid_value", "key \"" STR_FMT "\": expected a token id, digits only", STR_ARG(shown));
+        return openai_refuse(c, "logit_bias", "invalid_value", "key \"" STR_FMT "\": expected a token id, digits only",
+                             STR_ARG(shown));
     }
-    if (!json_is_number(v)) return openai_refuse(c, "logit_bias", "invalid_type", "token %lld: expected a number from -100 to 100, got %s", (long long)id, json_kind(v));
+    if (!json_is_number(v))
+        return openai_refuse(c, "logit_bias", "invalid_type", "token %lld: expected a number from -100 to 100, got %s",
+                             (long long)id, json_kind(v));
     double bias = json_number_value(v);
-    if (!(bias >= -100 && bias <= 100)) return openai_refuse(c, "logit_bias", "invalid_value", "token %lld: %g is out of range: expected a number from -100 to 100", (long long)id, bias);
+    if (!(bias >= -100 && bias <= 100))
+        return openai_refuse(c, "logit_bias", "invalid_value", "token %lld: %g is out of range: expected a number from -100 to 100",
+                             (long long)id, bias);
     c->r->biases[c->r->n_biases++] = (struct openai_bias){(int32_t)id, (float)bias};
     return true;
 }
@@ -228,7 +246,8 @@ static bool check_bias(const struct openai_check *c)
     c->r->biases = xcalloc(n, sizeof *c->r->biases);
     json_t *o = (json_t *)(uintptr_t)v; /* jansson's iterators take no const */
     for (void *it = json_object_iter(o); it; it = json_object_iter_next(o, it))
-        if (!add_bias(c, (struct str){json_object_iter_key(it), json_object_iter_key_len(it)}, json_object_iter_value(it))) return false;
+        if (!add_bias(c, (struct str){json_object_iter_key(it), json_object_iter_key_len(it)}, json_object_iter_value(it)))
+            return false;
     return true;
 }
 
@@ -238,11 +257,14 @@ static bool check_response_format(const struct openai_check *c)
     if (!v) return true;
     if (!json_is_object(v)) return openai_refuse_type(c, "response_format", "an object like {\"type\":\"text\"}", v);
     struct str type = json_member_str(v, "type");
-    if (!type.p) return openai_refuse(c, "response_format", "invalid_type", "type: expected a string, got %s", json_kind(json_object_get(v, "type")));
+    if (!type.p)
+        return openai_refuse(c, "response_format", "invalid_type", "type: expected a string, got %s",
+                             json_kind(json_object_get(v, "type")));
     if (c->strict == OPENAI_ENGINE && !str_eqz(type, "text"))
         return openai_refuse(c, "response_format", "unsupported_value", "this engine knows only {\"type\":\"text\"}");
     if (str_eqz(type, "json_schema") && !json_is_object(json_object_get(v, "json_schema")))
-        return openai_refuse(c, "response_format", "invalid_type", "json_schema: expected an object, got %s", json_kind(json_object_get(v, "json_schema")));
+        return openai_refuse(c, "response_format", "invalid_type", "json_schema: expected an object, got %s",
+                             json_kind(json_object_get(v, "json_schema")));
     return true;
 }
 
@@ -267,12 +289,18 @@ static bool token_ids(const json_t *v)
 static bool same_kind(const struct openai_check *c, const char *name, const json_t *v)
 {
     bool strings = json_is_string(json_array_get(v, 0)), lists = json_is_array(json_array_get(v, 0));
-    if (!strings && !lists) return token_ids(v) || openai_refuse(c, name, "invalid_type", "expected only strings, only token ids, or only arrays of token ids");
+    if (!strings && !lists)
+        return token_ids(v) ||
+               openai_refuse(c, name, "invalid_type", "expected only strings, only token ids, or only arrays of token ids");
     for (size_t i = 0; i < json_array_size(v); i++) {
         const json_t *item = json_array_get(v, i);
-        if (strings && !json_is_string(item)) return openai_refuse(c, name, "invalid_type", "[%zu]: expected a string like the first one, got %s", i, json_kind(item));
-        if (lists && (!json_is_array(item) || !token_ids(item))) return openai_refuse(c, name, "invalid_type", "[%zu]: expected an array of token ids", i);
-        if (strings && c->r->kind == OPENAI_EMBEDDING && !json_string_length(item)) return openai_refuse(c, name, "invalid_value", "[%zu]: the string is empty", i);
+        if (strings && !json_is_string(item))
+            return openai_refuse(c, name, "invalid_type", "[%zu]: expected a string like the first one, got %s", i,
+                                 json_kind(item));
+        if (lists && (!json_is_array(item) || !token_ids(item)))
+            return openai_refuse(c, name, "invalid_type", "[%zu]: expected an array of token ids", i);
+        if (strings && c->r->kind == OPENAI_EMBEDDING && !json_string_length(item))
+            return openai_refuse(c, name, "invalid_value", "[%zu]: the string is empty", i);
     }
     return true;
 }
@@ -288,7 +316,8 @@ static bool check_texts(const struct openai_check *c, const char *name, const js
     if (!json_is_array(v)) return openai_refuse_type(c, name, "a string or an array", v);
     size_t n = json_array_size(v);
     if (!n) return openai_refuse(c, name, "invalid_value", "the array is empty");
-    if (n > INPUTS_MAX && !json_is_integer(json_array_get(v, 0))) return openai_refuse(c, name, "invalid_value", "%zu entries: expected at most %d", n, INPUTS_MAX);
+    if (n > INPUTS_MAX && !json_is_integer(json_array_get(v, 0)))
+        return openai_refuse(c, name, "invalid_value", "%zu entries: expected at most %d", n, INPUTS_MAX);
     return same_kind(c, name, v);
 }
 
@@ -303,10 +332,12 @@ static bool check_completion(const struct openai_check *c)
     if (suffix && !json_is_string(suffix)) return openai_refuse_type(c, "suffix", "a string", suffix);
     if (c->strict != OPENAI_ENGINE) return true;
     if (best > r->n) return openai_refuse(c, "best_of", "unsupported_value", "this engine has no best_of above n");
-    if (json_string_length(suffix)) return openai_refuse(c, "suffix", "unsupported_value", "this engine cannot insert before a suffix");
+    if (json_string_length(suffix))
+        return openai_refuse(c, "suffix", "unsupported_value", "this engine cannot insert before a suffix");
     bool many = json_is_array(r->prompt) && !json_is_integer(json_array_get(r->prompt, 0));
     size_t answers = (size_t)r->n * (many ? json_array_size(r->prompt) : 1);
-    return answers <= OPENAI_N_MAX || openai_refuse(c, "prompt", "invalid_value", "prompts times n make %zu answers: expected at most %d", answers, OPENAI_N_MAX);
+    return answers <= OPENAI_N_MAX || openai_refuse(c, "prompt", "invalid_value",
+                                                    "prompts times n make %zu answers: expected at most %d", answers, OPENAI_N_MAX);
 }
 
 static bool check_embedding(const struct openai_check *c)
@@ -316,7 +347,8 @@ static bool check_embedding(const struct openai_check *c)
     if (!v) return true;
     if (!json_is_string(v)) return openai_refuse_type(c, "encoding_format", "\"float\" or \"base64\"", v);
     c->r->base64 = str_eqz(json_str(v), "base64");
-    return c->r->base64 || str_eqz(json_str(v), "float") || openai_refuse(c, "encoding_format", "invalid_value", "expected \"float\" or \"base64\"");
+    return c->r->base64 || str_eqz(json_str(v), "float") ||
+           openai_refuse(c, "encoding_format", "invalid_value", "expected \"float\" or \"base64\"");
 }
 
 /* --- the cache member (LiteLLM's form) */
@@ -324,14 +356,16 @@ static bool cache_seconds(const struct openai_check *c, const char *name, const 
 {
     double s = json_number_value(v);
     if (!json_is_number(v)) return openai_refuse(c, "cache", "invalid_type", "%s: expected seconds, got %s", name, json_kind(v));
-    if (!(s >= 0 && s <= INT32_MAX)) return openai_refuse(c, "cache", "invalid_value", "%s: %g is out of range: expected seconds, 0 or more", name, s);
+    if (!(s >= 0 && s <= INT32_MAX))
+        return openai_refuse(c, "cache", "invalid_value", "%s: %g is out of range: expected seconds, 0 or more", name, s);
     *out = (int64_t)s;
     return true;
 }
 
 static bool cache_flag(const struct openai_check *c, const char *name, const json_t *v, bool *out)
 {
-    if (!json_is_boolean(v)) return openai_refuse(c, "cache", "invalid_type", "%s: expected true or false, got %s", name, json_kind(v));
+    if (!json_is_boolean(v))
+        return openai_refuse(c, "cache", "invalid_type", "%s: expected true or false, got %s", name, json_kind(v));
     *out = json_is_true(v);
     return true;
 }
@@ -342,7 +376,8 @@ static bool cache_namespace(const struct openai_check *c, const json_t *v)
     struct str s = json_str(v);
     size_t most = sizeof c->r->cache_namespace - 1;
     if (!s.p) return openai_refuse(c, "cache", "invalid_type", "namespace: expected a string, got %s", json_kind(v));
-    if (!s.n || s.n > most || strspn(s.p, allowed) != s.n) return openai_refuse(c, "cache", "invalid_value", "namespace: expected 1 to %zu of letters, digits and ._:/-", most);
+    if (!s.n || s.n > most || strspn(s.p, allowed) != s.n)
+        return openai_refuse(c, "cache", "invalid_value", "namespace: expected 1 to %zu of letters, digits and ._:/-", most);
     memcpy(c->r->cache_namespace, s.p, s.n);
     return true;
 }
@@ -357,7 +392,9 @@ static bool cache_member(const struct openai_check *c, struct str key, const jso
     if (str_eqz(key, "ttl")) return cache_seconds(c, "ttl", v, &r->cache_ttl_s);
     if (str_eqz(key, "s-maxage") || str_eqz(key, "s-max-age")) return cache_seconds(c, "s-maxage", v, &r->cache_max_age_s);
     if (str_eqz(key, "namespace")) return cache_namespace(c, v);
-    if (!str_eqz(key, "use-cache")) return openai_refuse(c, "cache", "unknown_parameter", "unknown member: expected no-cache, no-store, ttl, s-maxage, namespace or use-cache");
+    if (!str_eqz(key, "use-cache"))
+        return openai_refuse(c, "cache", "unknown_parameter",
+                             "unknown member: expected no-cache, no-store, ttl, s-maxage, namespace or use-cache");
     if (!cache_flag(c, "use-cache", v, &use)) return false;
     if (!use) r->cache_no_cache = r->cache_no_store = true;
     return true;
@@ -369,7 +406,8 @@ static bool take_cache(const struct openai_check *c)
     if (!v) return true;
     if (!json_is_object(v) && !json_is_null(v)) return openai_refuse_type(c, "cache", "an object like {\"no-store\":true}", v);
     for (void *it = json_object_iter(v); it; it = json_object_iter_next(v, it))
-        if (!cache_member(c, (struct str){json_object_iter_key(it), json_object_iter_key_len(it)}, json_object_iter_value(it))) return false;
+        if (!cache_member(c, (struct str){json_object_iter_key(it), json_object_iter_key_len(it)}, json_object_iter_value(it)))
+            return false;
     json_object_del(c->r->body, "cache");
     return true;
 }
@@ -379,8 +417,9 @@ static bool check_body(const struct openai_check *c)
 {
     if (!check_model(c)) return false;
     if (c->r->kind == OPENAI_EMBEDDING) return check_numbers(c) && check_labels(c) && check_embedding(c) && take_cache(c);
-    return check_numbers(c) && check_n(c) && check_stream(c) && check_stop(c) && check_logprobs(c) && check_bias(c) && check_response_format(c) &&
-           check_labels(c) && (c->r->kind == OPENAI_CHAT ? (openai_check_messages(c) && openai_check_tools(c)) : check_completion(c)) && take_cache(c);
+    return check_numbers(c) && check_n(c) && check_stream(c) && check_stop(c) && check_logprobs(c) && check_bias(c) &&
+           check_response_format(c) && check_labels(c) &&
+           (c->r->kind == OPENAI_CHAT ? (openai_check_messages(c) && openai_check_tools(c)) : check_completion(c)) && take_cache(c);
 }
 
 /* A body that is no JSON: names the top-level member the fault lies in when it has a plain name. */
@@ -396,16 +435,26 @@ static enum err refuse_text(struct openai_error *e, struct str body, size_t at, 
     return why->code;
 }
 
-enum err openai_parse(struct openai_request *out, enum openai_kind kind, struct str body, enum openai_strict strict, struct openai_error *e)
+enum err openai_parse(struct openai_request *out, enum openai_kind kind, struct str body, enum openai_strict strict,
+                      struct openai_error *e)
 {
     size_t at;
     struct errmsg why = {0};
     *e = (struct openai_error){0};
-    *out = (struct openai_request){.kind = kind, .n = 1, .max_tokens = -1, .temperature = 1, .top_p = 1, .repetition_penalty = 1, .cache_ttl_s = -1, .cache_max_age_s = -1};
+    *out = (struct openai_request){.kind = kind,
+                                   .n = 1,
+                                   .max_tokens = -1,
+                                   .temperature = 1,
+                                   .top_p = 1,
+                                   .repetition_penalty = 1,
+                                   .cache_ttl_s = -1,
+                                   .cache_max_age_s = -1};
     if (json_parse_at(body, 0, &out->body, &at, &why)) return refuse_text(e, body, at, &why);
     struct openai_check c = {out, strict, e};
     bool fine = json_is_object(out->body) ? check_body(&c) : false;
-    if (!json_is_object(out->body)) openai_error_set(e, 400, "invalid_request_error", "", "invalid_type", "body: expected a JSON object, got %s", json_kind(out->body));
+    if (!json_is_object(out->body))
+        openai_error_set(e, 400, "invalid_request_error", "", "invalid_type", "body: expected a JSON object, got %s",
+                         json_kind(out->body));
     if (fine) return OK;
     openai_request_fini(out);
     return ERR_INVALID;

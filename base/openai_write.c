@@ -13,8 +13,11 @@ static void write_usage(struct buf *out, const struct openai_answer *a)
         return;
     }
     const struct openai_usage *u = &a->usage;
-    buf_printf(out, "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,\"prompt_tokens_details\":{\"cached_tokens\":%lld}}",
-               (long long)u->prompt_tokens, (long long)u->completion_tokens, (long long)(u->prompt_tokens + u->completion_tokens), (long long)u->cached_tokens);
+    buf_printf(out,
+               "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,\"prompt_tokens_details\":{\"cached_"
+               "tokens\":%lld}}",
+               (long long)u->prompt_tokens, (long long)u->completion_tokens, (long long)(u->prompt_tokens + u->completion_tokens),
+               (long long)u->cached_tokens);
 }
 
 static bool has_usage(const struct openai_answer *a) { return a->usage_json || a->usage.known; }
@@ -47,15 +50,19 @@ static void write_head(struct buf *out, const struct openai_answer *a, bool chun
 static void write_finish(struct buf *out, const char *reason)
 {
     buf_z(out, ",\"finish_reason\":");
-    if (*reason) json_write_string(out, str_of(reason));
-    else buf_z(out, "null");
+    if (*reason)
+        json_write_string(out, str_of(reason));
+    else
+        buf_z(out, "null");
 }
 
 static void write_logprobs(struct buf *out, const json_t *logprobs)
 {
     buf_z(out, ",\"logprobs\":");
-    if (logprobs) json_write(out, logprobs);
-    else buf_z(out, "null");
+    if (logprobs)
+        json_write(out, logprobs);
+    else
+        buf_z(out, "null");
 }
 
 static void write_choice(struct buf *out, const struct openai_answer *a, int i)
@@ -175,8 +182,10 @@ static void write_function(struct buf *out, const json_t *function)
         first = false;
         json_write_string(out, key);
         buf_char(out, ':');
-        if (str_eqz(key, "arguments") && json_is_string(v)) buf_z(out, "\"\"");
-        else json_write(out, v);
+        if (str_eqz(key, "arguments") && json_is_string(v))
+            buf_z(out, "\"\"");
+        else
+            json_write(out, v);
     }
     buf_char(out, '}');
 }
@@ -194,8 +203,10 @@ static void write_call(struct stream *s, size_t i, const json_t *call)
         buf_char(s->out, ',');
         json_write_string(s->out, key);
         buf_char(s->out, ':');
-        if (str_eqz(key, "function") && json_is_object(function)) write_function(s->out, function);
-        else json_write(s->out, json_object_iter_value(it));
+        if (str_eqz(key, "function") && json_is_object(function))
+            write_function(s->out, function);
+        else
+            json_write(s->out, json_object_iter_value(it));
     }
     buf_z(s->out, "}]}");
     close_chunk(s, NULL, "");
@@ -224,8 +235,10 @@ static void write_function_call(struct stream *s, const json_t *function)
 static const char *piece_field(struct str key)
 {
     static const char *const names[][2] = {
-        {"content", "\"delta\":{\"content\":"},     {"reasoning_content", "\"delta\":{\"reasoning_content\":"},
-        {"reasoning", "\"delta\":{\"reasoning\":"}, {"refusal", "\"delta\":{\"refusal\":"},
+        {"content", "\"delta\":{\"content\":"},
+        {"reasoning_content", "\"delta\":{\"reasoning_content\":"},
+        {"reasoning", "\"delta\":{\"reasoning\":"},
+        {"refusal", "\"delta\":{\"refusal\":"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (str_eqz(key, names[i][0])) return names[i][1];
@@ -236,11 +249,16 @@ static void write_field(struct stream *s, struct str key, const json_t *v)
 {
     const char *before = piece_field(key);
     if (str_eqz(key, "role")) return;
-    if (str_eqz(key, "content") && !json_string_length(v) && (json_is_string(v) || json_is_null(v))) return; /* the role chunk said it */
-    if (before && json_string_length(v)) write_pieces(s, before, json_str(v), "}");
-    else if (str_eqz(key, "tool_calls") && json_is_array(v)) write_calls(s, v);
-    else if (str_eqz(key, "function_call") && json_is_object(v)) write_function_call(s, v);
-    else write_delta(s, key, v);
+    if (str_eqz(key, "content") && !json_string_length(v) && (json_is_string(v) || json_is_null(v)))
+        return; /* the role chunk said it */
+    if (before && json_string_length(v))
+        write_pieces(s, before, json_str(v), "}");
+    else if (str_eqz(key, "tool_calls") && json_is_array(v))
+        write_calls(s, v);
+    else if (str_eqz(key, "function_call") && json_is_object(v))
+        write_function_call(s, v);
+    else
+        write_delta(s, key, v);
 }
 
 static void write_role(struct stream *s, const json_t *message)

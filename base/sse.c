@@ -7,11 +7,11 @@
 #include "base/mem.h"
 
 struct sse_reader {
-    struct buf line;  /* a line whose end has not come yet */
-    struct buf data;  /* joined by \n */
+    struct buf line; /* a line whose end has not come yet */
+    struct buf data; /* joined by \n */
     struct buf event, id;
     size_t bytes_max;
-    int bom_i;        /* how many bytes of EF BB BF were seen; -1 = past the start */
+    int bom_i; /* how many bytes of EF BB BF were seen; -1 = past the start */
     bool has_data, has_field, skip_lf, dead;
 };
 
@@ -38,8 +38,7 @@ void sse_reader_free(struct sse_reader *r)
 
 static bool over(const struct sse_reader *r)
 {
-    return r->line.failed || r->data.failed || r->event.failed || r->id.failed ||
-           r->line.n + r->data.n + r->event.n > r->bytes_max;
+    return r->line.failed || r->data.failed || r->event.failed || r->id.failed || r->line.n + r->data.n + r->event.n > r->bytes_max;
 }
 
 static void set(struct buf *b, struct str value)
@@ -71,8 +70,8 @@ static bool dispatch(struct sse_reader *r, bool (*on_event)(void *arg, const str
 {
     bool go_on = true;
     if (r->has_data) {
-        struct sse_event ev = {{r->event.p ? r->event.p : "", r->event.n}, {r->data.p ? r->data.p : "", r->data.n},
-                               {r->id.p ? r->id.p : "", r->id.n}};
+        struct sse_event ev = {
+            {r->event.p ? r->event.p : "", r->event.n}, {r->data.p ? r->data.p : "", r->data.n}, {r->id.p ? r->id.p : "", r->id.n}};
         go_on = on_event(arg, &ev);
     }
     buf_clear(&r->data);
@@ -85,8 +84,10 @@ static bool dispatch(struct sse_reader *r, bool (*on_event)(void *arg, const str
 static void keep_partial(struct sse_reader *r, struct str piece)
 {
     bool comment = r->line.n ? r->line.p[0] == ':' : piece.n && *piece.p == ':';
-    if (!comment) buf_str(&r->line, piece);
-    else if (!r->line.n) buf_char(&r->line, ':');
+    if (!comment)
+        buf_str(&r->line, piece);
+    else if (!r->line.n)
+        buf_char(&r->line, ':');
 }
 
 /* Drops a byte order mark at the very start, however it is cut. */
@@ -156,10 +157,7 @@ enum err sse_reader_feed(struct sse_reader *r, struct str bytes, bool (*on_event
     return finish(r, over(r) ? ERR_TOO_LARGE : OK);
 }
 
-bool sse_reader_pending(const struct sse_reader *r)
-{
-    return r->has_field || (r->line.n && r->line.p[0] != ':') || r->bom_i > 0;
-}
+bool sse_reader_pending(const struct sse_reader *r) { return r->has_field || (r->line.n && r->line.p[0] != ':') || r->bom_i > 0; }
 
 /* One field line for each line of text; \r\n and \r end lines too, since a reader would take them so. */
 static void write_lines(struct buf *out, const char *field, struct str text)

@@ -35,25 +35,64 @@ static void check_write(struct str in, const char *plain, const char *canonical)
 
 TEST(texts_that_are_not_json_are_refused_with_place)
 {
-    static const struct { struct str in; const char *says; } bad[] = {
-        {STR(""), "empty"}, {STR(" \n\t"), "empty"}, {STR("{\"a\":1} xyz"), "line 1, column"}, {STR("{\"a\":1}{}"), "end of file"},
-        {STR("{'a':1}"), "line 1"}, {STR("{/*c*/\"a\":1}"), "line 1"}, {STR("{\"a\":1,}"), "line 1"}, {STR("[1,]"), "line 1"},
-        {STR("NaN"), "NaN"}, {STR("[Infinity]"), "Infinity"}, {STR("[-Infinity]"), "line"}, {STR("[1e999]"), "overflow"},
-        {STR("[-1e999]"), "overflow"}, {STR("[01]"), "line"}, {STR("[1.]"), "line"}, {STR("[.5]"), "line"}, {STR("[+1]"), "line"},
-        {STR("[0x10]"), "line"}, {STR("[99999999999999999999]"), "too big"}, {STR("[-99999999999999999999]"), "too big"},
-        {STR("{\"a\":1,\n \"a\":2}"), "line 2"}, {STR("{\"a\":1,\"a\":2}"), "duplicate"}, {STR("{\"x\":{\"b\":1,\"\\u0062\":2}}"), "duplicate"},
-        {STR("[\"a\nb\"]"), "newline"}, {STR("[\"\\x41\"]"), "escape"}, {STR("[\"\\ud800\"]"), "Unicode"},
-        {STR("[\"\\ude00\\ud83d\"]"), "Unicode"}, {STR("[\"\\u12\"]"), "escape"}, {STR("[\"ab\xff\"]"), "UTF-8"}, {STR("[\"\xc0\xaf\"]"), "UTF-8"},
-        {STR("[\"\xed\xa0\x80\"]"), "UTF-8"}, {STR("[\"\xf4\x90\x80\x80\"]"), "UTF-8"}, {STR("[\"\xe4\xbd\"]"), "UTF-8"}, {STR("[\"caf\xe9\"]"), "UTF-8"},
-        {STR("\xff\xfe{\0"), "line 1"}, {STR("[1]\0"), "line 1"}, {STR("\0[1]"), "line 1"}, {STR("[1\0,2]"), "line 1"}, {STR("[\"a\0b\"]"), "control character"},
-        {STR("{\"a\\u0000b\":1}"), "NUL"}, {STR("{\"a\":1"), "line 1"}, {STR("\"abc"), "line 1"}, {STR("tru"), "line 1"}, {STR("{1:2}"), "line 1"},
-        {STR("{\"a\" 1}"), "line 1"}, {STR("\"\\"), "line 1"}, {STR("\xef\xbb\xbf{}"), "line 1"},
+    static const struct {
+        struct str in;
+        const char *says;
+    } bad[] = {
+        {STR(""), "empty"},
+        {STR(" \n\t"), "empty"},
+        {STR("{\"a\":1} xyz"), "line 1, column"},
+        {STR("{\"a\":1}{}"), "end of file"},
+        {STR("{'a':1}"), "line 1"},
+        {STR("{/*c*/\"a\":1}"), "line 1"},
+        {STR("{\"a\":1,}"), "line 1"},
+        {STR("[1,]"), "line 1"},
+        {STR("NaN"), "NaN"},
+        {STR("[Infinity]"), "Infinity"},
+        {STR("[-Infinity]"), "line"},
+        {STR("[1e999]"), "overflow"},
+        {STR("[-1e999]"), "overflow"},
+        {STR("[01]"), "line"},
+        {STR("[1.]"), "line"},
+        {STR("[.5]"), "line"},
+        {STR("[+1]"), "line"},
+        {STR("[0x10]"), "line"},
+        {STR("[99999999999999999999]"), "too big"},
+        {STR("[-99999999999999999999]"), "too big"},
+        {STR("{\"a\":1,\n \"a\":2}"), "line 2"},
+        {STR("{\"a\":1,\"a\":2}"), "duplicate"},
+        {STR("{\"x\":{\"b\":1,\"\\u0062\":2}}"), "duplicate"},
+        {STR("[\"a\nb\"]"), "newline"},
+        {STR("[\"\\x41\"]"), "escape"},
+        {STR("[\"\\ud800\"]"), "Unicode"},
+        {STR("[\"\\ude00\\ud83d\"]"), "Unicode"},
+        {STR("[\"\\u12\"]"), "escape"},
+        {STR("[\"ab\xff\"]"), "UTF-8"},
+        {STR("[\"\xc0\xaf\"]"), "UTF-8"},
+        {STR("[\"\xed\xa0\x80\"]"), "UTF-8"},
+        {STR("[\"\xf4\x90\x80\x80\"]"), "UTF-8"},
+        {STR("[\"\xe4\xbd\"]"), "UTF-8"},
+        {STR("[\"caf\xe9\"]"), "UTF-8"},
+        {STR("\xff\xfe{\0"), "line 1"},
+        {STR("[1]\0"), "line 1"},
+        {STR("\0[1]"), "line 1"},
+        {STR("[1\0,2]"), "line 1"},
+        {STR("[\"a\0b\"]"), "control character"},
+        {STR("{\"a\\u0000b\":1}"), "NUL"},
+        {STR("{\"a\":1"), "line 1"},
+        {STR("\"abc"), "line 1"},
+        {STR("tru"), "line 1"},
+        {STR("{1:2}"), "line 1"},
+        {STR("{\"a\" 1}"), "line 1"},
+        {STR("\"\\"), "line 1"},
+        {STR("\xef\xbb\xbf{}"), "line 1"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct errmsg e = {0};
         json_t *v;
         enum err code = parse_exact(bad[i].in, 0, &v, &e);
-        CHECK_AT(code == ERR_INVALID && !v && strstr(e.text, bad[i].says), "%zu %.*s: %s: %s", i, (int)bad[i].in.n, bad[i].in.p, err_name(code), e.text);
+        CHECK_AT(code == ERR_INVALID && !v && strstr(e.text, bad[i].says), "%zu %.*s: %s: %s", i, (int)bad[i].in.n, bad[i].in.p,
+                 err_name(code), e.text);
     }
 }
 
@@ -68,14 +107,17 @@ TEST(depth_is_bounded_before_anything_recurses)
     CHECK_INT(parse_exact(buf_view(&b), 0, &v, &e), ERR_TOO_LARGE);
     CHECK(strstr(e.text, "column 321: nested deeper than 64 levels"));
     buf_clear(&b);
-    for (int i = 0; i < 64; i++) buf_char(&b, '[');
-    for (int i = 0; i < 64; i++) buf_char(&b, ']');
+    for (int i = 0; i < 64; i++)
+        buf_char(&b, '[');
+    for (int i = 0; i < 64; i++)
+        buf_char(&b, ']');
     CHECK_INT(parse_exact(buf_view(&b), 0, &v, &e), OK);
     json_decref(v);
     CHECK_INT(parse_exact(buf_view(&b), 63, &v, &e), ERR_TOO_LARGE);
     buf_clear(&b);
     buf_z(&b, "[\"");
-    for (int i = 0; i < 100; i++) buf_z(&b, "[{\\\"");
+    for (int i = 0; i < 100; i++)
+        buf_z(&b, "[{\\\"");
     buf_z(&b, "\"]");
     CHECK_INT(parse_exact(buf_view(&b), 0, &v, &e), OK); /* brackets in a string are text */
     json_decref(v);
@@ -86,7 +128,8 @@ TEST(plain_writing_keeps_order_and_shortest_numbers)
 {
     check_write(STR("{\"b\":1,\"a\":[0.7,1.0,1e300,-0.1],\"c\":{}}"), "{\"b\":1,\"a\":[0.7,1.0,1e+300,-0.1],\"c\":{}}",
                 "{\"a\":[0.7,1,1e+300,-0.1],\"b\":1,\"c\":{}}");
-    check_write(STR("[\"a\\u0000\\u001f\\\"\\\\\\/\\n\\t\\r\\b\\f\\u007f\\u4f60\\ud83d\\ude00\"]"), "[\"a\\u0000\\u001f\\\"\\\\/\\n\\t\\r\\b\\f\x7f\xe4\xbd\xa0\xf0\x9f\x98\x80\"]",
+    check_write(STR("[\"a\\u0000\\u001f\\\"\\\\\\/\\n\\t\\r\\b\\f\\u007f\\u4f60\\ud83d\\ude00\"]"),
+                "[\"a\\u0000\\u001f\\\"\\\\/\\n\\t\\r\\b\\f\x7f\xe4\xbd\xa0\xf0\x9f\x98\x80\"]",
                 "[\"a\\u0000\\u001f\\\"\\\\/\\n\\t\\r\\b\\f\x7f\xe4\xbd\xa0\xf0\x9f\x98\x80\"]");
     check_write(STR("true"), "true", "true");
     check_write(STR(" null "), "null", "null");
@@ -95,8 +138,10 @@ TEST(plain_writing_keeps_order_and_shortest_numbers)
 
 TEST(canonical_numbers_have_one_spelling)
 {
-    check_write(STR("[0,0.0,-0,-0.0,0e0,1,1.0,1e0,10e-1,100,1e2]"), "[0,0.0,0,-0.0,0.0,1,1.0,1.0,1.0,100,100.0]", "[0,0,0,0,0,1,1,1,1,100,100]");
-    check_write(STR("[9007199254740993,9223372036854775807,-9223372036854775808]"), "[9007199254740993,9223372036854775807,-9223372036854775808]",
+    check_write(STR("[0,0.0,-0,-0.0,0e0,1,1.0,1e0,10e-1,100,1e2]"), "[0,0.0,0,-0.0,0.0,1,1.0,1.0,1.0,100,100.0]",
+                "[0,0,0,0,0,1,1,1,1,100,100]");
+    check_write(STR("[9007199254740993,9223372036854775807,-9223372036854775808]"),
+                "[9007199254740993,9223372036854775807,-9223372036854775808]",
                 "[9007199254740993,9223372036854775807,-9223372036854775808]");
     check_write(STR("[0.1,1e-1,0.10]"), "[0.1,0.1,0.1]", "[0.1,0.1,0.1]");
     check_write(STR("[0.30000000000000004]"), "[0.30000000000000004]", "[0.30000000000000004]");
@@ -104,7 +149,8 @@ TEST(canonical_numbers_have_one_spelling)
 
 TEST(canonical_keys_are_sorted_by_bytes_at_every_level)
 {
-    check_write(STR("{\"b\":{\"z\":1,\"y\":2},\"\":0,\"ab\":3,\"a\":4,\"B\":5}"), "{\"b\":{\"z\":1,\"y\":2},\"\":0,\"ab\":3,\"a\":4,\"B\":5}",
+    check_write(STR("{\"b\":{\"z\":1,\"y\":2},\"\":0,\"ab\":3,\"a\":4,\"B\":5}"),
+                "{\"b\":{\"z\":1,\"y\":2},\"\":0,\"ab\":3,\"a\":4,\"B\":5}",
                 "{\"\":0,\"B\":5,\"a\":4,\"ab\":3,\"b\":{\"y\":2,\"z\":1}}");
     struct buf in, out;
     buf_init(&in, 1 << 16);
@@ -126,8 +172,10 @@ TEST(invalid_utf8_in_a_written_string_becomes_replacement_characters)
 {
     struct buf b;
     buf_init(&b, 1000);
-    json_write_string(&b, STR("a\xff" "b\xe4\xbd\0\xf0\x9f\x98\x80"));
-    CHECK_STR(buf_view(&b), "\"a\xef\xbf\xbd" "b\xef\xbf\xbd\xef\xbf\xbd\\u0000\xf0\x9f\x98\x80\"");
+    json_write_string(&b, STR("a\xff"
+                              "b\xe4\xbd\0\xf0\x9f\x98\x80"));
+    CHECK_STR(buf_view(&b), "\"a\xef\xbf\xbd"
+                            "b\xef\xbf\xbd\xef\xbf\xbd\\u0000\xf0\x9f\x98\x80\"");
     buf_fini(&b);
 }
 

@@ -7,7 +7,8 @@
 #include "tests/unit/base/case_file.h"
 
 /* Decided after parsing: body cap of the HTTP server, context length, vocabulary. */
-static const char *const later[] = {"http-size-01", "http-messages-43", "http-messages-44", "http-completions-05", "http-embeddings-07", NULL};
+static const char *const later[] = {"http-size-01",        "http-messages-43",   "http-messages-44",
+                                    "http-completions-05", "http-embeddings-07", NULL};
 
 static bool listed(const char *const *list, struct str id)
 {
@@ -62,10 +63,14 @@ static bool body_of(struct buf *out, const json_t *c)
     struct buf raw, half;
     buf_init(&raw, 64 << 20);
     buf_init(&half, 64 << 20);
-    if (json_object_get(c, "body")) json_write(&raw, json_object_get(c, "body"));
-    else if (json_object_get(c, "body_raw")) buf_str(&raw, json_member_str(c, "body_raw"));
-    else if (json_object_get(c, "body_b64")) case_base64(&raw, json_member_str(c, "body_b64"));
-    else if (json_object_get(c, "body_gen")) generate(&raw, json_object_get(c, "body_gen"));
+    if (json_object_get(c, "body"))
+        json_write(&raw, json_object_get(c, "body"));
+    else if (json_object_get(c, "body_raw"))
+        buf_str(&raw, json_member_str(c, "body_raw"));
+    else if (json_object_get(c, "body_b64"))
+        case_base64(&raw, json_member_str(c, "body_b64"));
+    else if (json_object_get(c, "body_gen"))
+        generate(&raw, json_object_get(c, "body_gen"));
     case_replace(&half, buf_view(&raw), "$EMBED_MODEL", "e");
     case_replace(out, buf_view(&half), "$MODEL", "m");
     bool known = raw.n || json_object_get(c, "body_raw");
@@ -110,8 +115,10 @@ static void check_case(const json_t *c, enum openai_kind kind, enum openai_stric
         struct openai_error e;
         enum err code = openai_parse(&r, kind, buf_view(&body), strict, &e);
         CHECK_AT(code ? may_fail : may_pass, "%s (strict %d): %s %s", id, strict, err_name(code), code ? e.message : "");
-        if (code) check_error_object(id, &e, expect);
-        else openai_request_fini(&r);
+        if (code)
+            check_error_object(id, &e, expect);
+        else
+            openai_request_fini(&r);
     }
     buf_fini(&body);
 }
@@ -123,8 +130,11 @@ TEST(bodies_of_the_http_cases_are_taken_or_refused_as_expected)
     case_file_load(&f, TEST_DATA "/http_api.jsonl");
     for (int i = 0; i < f.n; i++) {
         struct str path = json_member_str(f.cases[i], "path"), area = json_member_str(f.cases[i], "area");
-        if (json_object_get(f.cases[i], "raw") || str_eqz(area, "http") || listed(later, json_member_str(f.cases[i], "id"))) continue;
-        enum openai_kind kind = str_eqz(path, "/v1/completions") ? OPENAI_COMPLETION : str_eqz(path, "/v1/embeddings") ? OPENAI_EMBEDDING : OPENAI_CHAT;
+        if (json_object_get(f.cases[i], "raw") || str_eqz(area, "http") || listed(later, json_member_str(f.cases[i], "id")))
+            continue;
+        enum openai_kind kind = str_eqz(path, "/v1/completions")  ? OPENAI_COMPLETION
+                                : str_eqz(path, "/v1/embeddings") ? OPENAI_EMBEDDING
+                                                                  : OPENAI_CHAT;
         check_case(f.cases[i], kind, OPENAI_GATEWAY);
         check_case(f.cases[i], kind, OPENAI_ENGINE);
         seen++;
@@ -164,7 +174,8 @@ static void play_step(struct sse_reader *reader, struct run *r, const json_t *st
 
 static void check_text(const char *id, const struct openai_answer *a, const json_t *expect)
 {
-    const json_t *text = json_object_get(expect, "text"), *texts = json_object_get(expect, "texts"), *usage = json_object_get(expect, "usage");
+    const json_t *text = json_object_get(expect, "text"), *texts = json_object_get(expect, "texts"),
+                 *usage = json_object_get(expect, "usage");
     struct str got = json_member_str(a->choices[0].message, "content");
     if (text) CHECK_AT(str_eq(got, json_str(text)), "%s: %.*s", id, (int)got.n, got.p ? got.p : "");
     if (json_object_get(expect, "text_len")) CHECK_INT(got.n, json_integer_value(json_object_get(expect, "text_len")));
@@ -174,11 +185,13 @@ static void check_text(const char *id, const struct openai_answer *a, const json
         char key[4] = {(char)('0' + i)};
         CHECK(str_eq(json_member_str(texts, key), json_member_str(a->choices[i].message, "content")));
     }
-    if (json_is_object(usage)) CHECK_INT(a->usage.completion_tokens, json_integer_value(json_object_get(usage, "completion_tokens")));
+    if (json_is_object(usage))
+        CHECK_INT(a->usage.completion_tokens, json_integer_value(json_object_get(usage, "completion_tokens")));
 }
 
 /* An answer that must not be stored as it came: incomplete, an error, or damaged. */
-static const char *const unfit[] = {"sse-up-23", "sse-up-25", "sse-up-26", "sse-up-32", "sse-up-35", "sse-up-43", "sse-up-44", "sse-up-53", NULL};
+static const char *const unfit[] = {"sse-up-23", "sse-up-25", "sse-up-26", "sse-up-32", "sse-up-35",
+                                    "sse-up-43", "sse-up-44", "sse-up-53", NULL};
 
 static void check_upstream(const json_t *c)
 {

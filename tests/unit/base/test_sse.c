@@ -35,7 +35,8 @@ static void check_cut(struct str in, size_t cut, bool single, const char *want, 
         CHECK_INT(feed(r, str_sub(in, 0, cut), &log), OK);
         CHECK_INT(feed(r, str_sub(in, cut, in.n), &log), OK);
     }
-    CHECK_AT(str_eqz(buf_view(&log), want), "cut %zu single %d of \"%.*s\": %.*s, not %s", cut, single, (int)in.n, in.p, STR_ARG(buf_view(&log)), want);
+    CHECK_AT(str_eqz(buf_view(&log), want), "cut %zu single %d of \"%.*s\": %.*s, not %s", cut, single, (int)in.n, in.p,
+             STR_ARG(buf_view(&log)), want);
     CHECK_AT(sse_reader_pending(r) == pending, "cut %zu: pending is %d", cut, !pending);
     sse_reader_free(r);
     buf_fini(&log);
@@ -69,9 +70,15 @@ TEST(lines_fields_and_events_follow_the_standard)
 TEST(comments_and_a_byte_order_mark_are_skipped)
 {
     check_stream(STR(": ping\n\ndata: a\n: in between\ndata: b\n\n:\n\n"), "<||a\nb>", false);
-    check_stream(STR("\xef\xbb\xbf" "data: a\n\n"), "<||a>", false);
-    check_stream(STR("\xef\xbb" "data: a\n\n"), "", false); /* another field name */
-    check_stream(STR("\xef\xbb\xbf\xef\xbb\xbf" "data: a\n\n"), "", false);
+    check_stream(STR("\xef\xbb\xbf"
+                     "data: a\n\n"),
+                 "<||a>", false);
+    check_stream(STR("\xef\xbb"
+                     "data: a\n\n"),
+                 "", false); /* another field name */
+    check_stream(STR("\xef\xbb\xbf\xef\xbb\xbf"
+                     "data: a\n\n"),
+                 "", false);
 }
 
 TEST(a_cut_stream_is_seen_as_pending)
@@ -126,8 +133,18 @@ TEST(the_receiver_can_stop)
 
 TEST(what_is_written_is_read_back)
 {
-    static const struct { const char *in, *out; } rows[] = {
-        {"", ""}, {"a", "a"}, {"a\nb", "a\nb"}, {"\n", "\n"}, {"a\n", "a\n"}, {" a", " a"}, {"a\r\nb\rc", "a\nb\nc"}, {":x", ":x"}, {"a\n\ndata: [DONE]\n\nb", "a\n\ndata: [DONE]\n\nb"},
+    static const struct {
+        const char *in, *out;
+    } rows[] = {
+        {"", ""},
+        {"a", "a"},
+        {"a\nb", "a\nb"},
+        {"\n", "\n"},
+        {"a\n", "a\n"},
+        {" a", " a"},
+        {"a\r\nb\rc", "a\nb\nc"},
+        {":x", ":x"},
+        {"a\n\ndata: [DONE]\n\nb", "a\n\ndata: [DONE]\n\nb"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct buf b, want;
