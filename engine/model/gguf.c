@@ -296,7 +296,7 @@ static enum err read_counts(struct reader *r, uint64_t *n_tensors, uint64_t *n_p
 static enum err parse(struct gguf *g, struct errmsg *e)
 {
     struct reader r = {g->bytes, g->bytes + g->n_bytes};
-    uint64_t n_tensors, n_pairs;
+    uint64_t n_tensors = 0, n_pairs = 0;
     enum err code = read_counts(&r, &n_tensors, &n_pairs, e);
     if (code) return code;
     g->n_pairs = (size_t)n_pairs;

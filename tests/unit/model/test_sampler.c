@@ -95,7 +95,7 @@ TEST(top_k_keeps_the_k_best_and_lower_ids_of_equals)
     p.temperature = 1;
     p.top_k = 1;
     shares(&p, share);
-    CHECK_NEAR(share[1], 1, 0);
+    CHECK_NEAR(share[1], 1, 1e-9);
     p.top_k = 3;
     shares(&p, share);
     CHECK_NEAR(share[1] + share[2] + share[3], 1, 1e-9);
@@ -110,7 +110,7 @@ TEST(top_p_keeps_the_smallest_set_that_reaches_it)
     p.temperature = 1;
     p.top_p = 0.3f;
     shares(&p, share);
-    CHECK_NEAR(share[1], 1, 0);
+    CHECK_NEAR(share[1], 1, 1e-9);
     p.top_p = 0.7f;
     shares(&p, share);
     CHECK_NEAR(share[1] + share[3], 1, 1e-9);
@@ -281,7 +281,7 @@ TEST(tiny_temperature_is_greedy)
 
 TEST(bad_parameters_are_named)
 {
-    static const struct {
+    const struct {
         struct sampler_params p;
         const char *want;
     } cases[] = {

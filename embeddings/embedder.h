@@ -1,0 +1,56 @@
+/* embedder.h - text -> unit vector, asynchronously, with the encoder of a GGUF file. Owns the encoder and two threads: one
+ * computes, one watches deadlines. Everything queued while a pass runs is taken into the next one together (micro-batching);
+ * equal texts are computed once; recent texts are remembered.
+ * Refuses to queue without end: past queue_max a text is turned away at once. Knows no cache and no index.
+ * Threading: every function from any thread but open and close. Callbacks run on a thread of the embedder, possibly
+ * before embedder_submit has returned; they must hand over and return (loop_post), and may not call embedder_close. */
+#ifndef DEJA_EMBEDDINGS_EMBEDDER_H
+#define DEJA_EMBEDDINGS_EMBEDDER_H
+#include "base/str.h"
+
+struct embedder;
+
+struct embedder_options {   /* 0 = the default in brackets */
+    int n_threads;          /* compute threads (1), 1..64 */
+    const char *isa;        /* NULL = best; "scalar", "avx2", "avx512" */
+    bool keep_f32;          /* no 8-bit rounding of float weights: see encoder_options */
+    int batch_max;          /* texts of one pass (32), 1..1024 */
+    int batch_tokens_max;   /* tokens of one pass, about (512): what one text may have to wait for */
+    int queue_max;          /* texts waiting (256), 1..65536; beyond: ERR_FULL */
+    int memo_entries;       /* texts remembered (4096); -1 = none */
+    int deadline_ms;        /* of calls that name none (1000), 1..600000 */
+    size_t text_bytes_max;  /* longer texts are ERR_TOO_LARGE at once (32 KiB) */
+    float unknown_share_max; /* (0.3) see encoder_options */
+};
+
+MUST enum err embedder_open(struct embedder **out, const char *path, const struct embedder_options *opt, struct errmsg *e);
+/* Waits for the pass that runs; texts still queued end with ERR_CANCELLED before this returns. NULL is fine. */
+void embedder_close(struct embedder *em);
+
+int embedder_dim(const struct embedder *em);
+/* Vectors of different ids must never be compared. Borrowed until embedder_close. */
+const char *embedder_id(const struct embedder *em);
+int embedder_max_tokens(const struct embedder *em);
+
+/* code OK: vector f32[dim], borrowed during the call. ERR_TIMEOUT, ERR_CANCELLED, ERR_TOO_LARGE (over the model's window),
+ * ERR_UNSUPPORTED (too many unknown pieces), ERR_CORRUPT: vector NULL. */
+typedef void embedder_done(void *arg, enum err code, const float *vector, size_t dim);
+
+/* OK: done is called exactly once, by the deadline or a few milliseconds later. ERR_FULL, ERR_TOO_LARGE (bytes), ERR_CLOSED: it
+ * is never called. text is copied. deadline_ms 0 = the option's. */
+MUST enum err embedder_submit(struct embedder *em, struct str text, int deadline_ms, embedder_done *done, void *arg);
+
+/* A remembered vector at once, without a thread switch: true and out f32[dim] filled. */
+bool embedder_recall(struct embedder *em, struct str text, float *out);
+
+/* Waits; for tools and tests, never on an event loop. */
+MUST enum err embedder_embed_sync(struct embedder *em, struct str text, float *out);
+
+struct embedder_stats {
+    uint64_t submitted, answered, memo_hits, timeouts, refused_full, refused_text, cancelled; /* texts */
+    uint64_t passes, pass_texts, pass_us; /* sums over all passes, texts computed in them, time they took */
+    int queued, memo_entries;             /* now */
+};
+void embedder_stats_read(struct embedder *em, struct embedder_stats *out);
+
+#endif

@@ -1,0 +1,122 @@
+/* embedder_memo.c - hash table with chains, entries threaded on a list by last use. See embedder_memo.h. */
+#include "embeddings/embedder_memo.h"
+
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/rng.h"
+
+struct entry {
+    struct entry *chain;        /* next in the bucket */
+    struct entry *newer, *older; /* by last use */
+    uint64_t hash;
+    size_t n;
+    char *text;    /* [n] */
+    float *vector; /* [dim] */
+};
+
+struct embedder_memo {
+    int entries_max, n_entries, dim;
+    uint64_t seed; /* texts come from outside: nobody may aim at one bucket */
+    size_t n_buckets; /* power of two */
+    struct entry **buckets;
+    struct entry *newest, *oldest;
+};
+
+struct embedder_memo *embedder_memo_new(int entries_max, int dim)
+{
+    ASSERT(entries_max >= 0 && dim > 0);
+    struct embedder_memo *m = xcalloc(1, sizeof *m);
+    m->entries_max = entries_max;
+    m->dim = dim;
+    m->seed = rng_entropy();
+    for (m->n_buckets = 16; m->n_buckets < (size_t)entries_max; m->n_buckets *= 2) continue;
+    m->buckets = xcalloc(m->n_buckets, sizeof *m->buckets);
+    return m;
+}
+
+static void entry_free(struct entry *x)
+{
+    mem_free(x->text);
+    mem_free(x->vector);
+    mem_free(x);
+}
+
+void embedder_memo_free(struct embedder_memo *m)
+{
+    if (!m) return;
+    for (struct entry *x = m->newest, *next; x; x = next) {
+        next = x->older;
+        entry_free(x);
+    }
+    mem_free(m->buckets);
+    mem_free(m);
+}
+
+static void list_remove(struct embedder_memo *m, struct entry *x)
+{
+    if (x->newer) x->newer->older = x->older;
+    else m->newest = x->older;
+    if (x->older) x->older->newer = x->newer;
+    else m->oldest = x->newer;
+}
+
+static void list_push(struct embedder_memo *m, struct entry *x)
+{
+    x->newer = NULL;
+    x->older = m->newest;
+    if (m->newest) m->newest->newer = x;
+    else m->oldest = x;
+    m->newest = x;
+}
+
+static struct entry *find(const struct embedder_memo *m, struct str text, uint64_t hash)
+{
+    struct entry *x = m->buckets[hash & (m->n_buckets - 1)];
+    while (x && !(x->hash == hash && str_eq((struct str){x->text, x->n}, text))) x = x->chain;
+    return x;
+}
+
+const float *embedder_memo_get(struct embedder_memo *m, struct str text)
+{
+    if (!m->n_entries || text.n > EMBEDDER_MEMO_TEXT_MAX) return NULL;
+    struct entry *x = find(m, text, hash_bytes(m->seed, text).lo);
+    if (!x) return NULL;
+    list_remove(m, x);
+    list_push(m, x);
+    return x->vector;
+}
+
+static void drop_oldest(struct embedder_memo *m)
+{
+    struct entry *x = m->oldest, **at = &m->buckets[x->hash & (m->n_buckets - 1)];
+    while (*at != x) at = &(*at)->chain;
+    *at = x->chain;
+    list_remove(m, x);
+    entry_free(x);
+    m->n_entries--;
+}
+
+void embedder_memo_put(struct embedder_memo *m, struct str text, const float *vector)
+{
+    if (!m->entries_max || text.n > EMBEDDER_MEMO_TEXT_MAX) return;
+    uint64_t hash = hash_bytes(m->seed, text).lo;
+    if (find(m, text, hash)) return;
+    if (m->n_entries == m->entries_max) drop_oldest(m);
+    struct entry *x = xcalloc(1, sizeof *x), **bucket = &m->buckets[hash & (m->n_buckets - 1)];
+    x->hash = hash;
+    x->n = text.n;
+    x->text = xstrndup(text.p ? text.p : "", text.n);
+    x->vector = xmalloc((size_t)m->dim * sizeof *x->vector);
+    memcpy(x->vector, vector, (size_t)m->dim * sizeof *x->vector);
+    x->chain = *bucket;
+    *bucket = x;
+    list_push(m, x);
+    m->n_entries++;
+}
+
+int embedder_memo_entries(const struct embedder_memo *m)
+{
+    return m->n_entries;
+}
