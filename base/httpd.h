@@ -17,7 +17,7 @@ struct httpd_options {
     int headers_max;        /* 0 = 100 -> 431 */
     size_t body_max;        /* 0 = 8 MiB -> 413, on the running count */
     int connections_max;    /* 0 = 4096 -> 503 and close */
-    int pipelined_max;      /* requests read ahead on one connection; 0 = 8: reading pauses beyond it */
+    int pipelined_max;      /* requests read ahead on one connection, counted as 8 KiB each; 0 = 8: reading pauses beyond it */
     int idle_timeout_ms;    /* keep-alive without a request; 0 = 75000 */
     int header_timeout_ms;  /* first byte to end of headers; 0 = 10000 -> 408 */
     int body_timeout_ms;    /* longest silence inside a body; 0 = 30000 -> 408 */
@@ -38,7 +38,8 @@ MUST enum err httpd_listen(struct httpd **out, struct loop *l, const struct http
 int httpd_port(const struct httpd *s);
 /* Stops accepting, closes idle connections, lets running replies end; drained(arg) when none is left. */
 void httpd_drain(struct httpd *s, void (*drained)(void *arg), void *arg);
-void httpd_close(struct httpd *s); /* at once */
+/* At once; unanswered requests get gone. Not from inside on_request, gone or writable (drained is fine). NULL is fine. */
+void httpd_close(struct httpd *s);
 struct httpd_stats {
     uint64_t connections, requests, rejected; /* totals */
     int open_connections, open_requests;
@@ -59,12 +60,15 @@ uint64_t http_req_started_us(const struct http_req *r); /* clock_us of its first
 bool http_req_is_loopback(const struct http_req *r);
 
 /* gone(arg) once, if the client leaves (or its connection breaks) before the reply has ended; r is dead after it.
- * Without a handler set the request just ends. */
+ * Never from inside another call on r. An end of stream counts as leaving, so a client that only shuts its sending side
+ * gets replies made at once but no later ones. Without a handler set the request just ends. */
 void http_req_on_gone(struct http_req *r, void (*gone)(void *arg), void *arg);
 /* writable(arg) each time the queue falls below write_high after http_write answered false. */
 void http_req_on_writable(struct http_req *r, void (*writable)(void *arg), void *arg);
 
-/* --- the reply. Headers set with http_set_header (copied; CR/LF in them is a bug) before start/send. */
+/* --- the reply. Headers set with http_set_header (copied; a later one of that name replaces it) before start/send. CR, LF
+ * or NUL in them is a bug: they are replaced and an error is logged. Framing is the server's: Content-Length,
+ * Transfer-Encoding, Date and hop-by-hop headers are ignored, but `Connection: close` ends the connection after the reply. */
 void http_set_header(struct http_req *r, const char *name, struct str value);
 void http_set_headerf(struct http_req *r, const char *name, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* The whole reply at once; the request ends. Content-Length, Date, Connection are added. */

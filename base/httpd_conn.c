@@ -1,0 +1,433 @@
+/* httpd_conn.c - one connection of the server: bytes in, requests out, deadlines, the end.
+ *
+ * One request at a time is with the handler. Meanwhile reading goes on, for two reasons: to notice at once that the client
+ * has left (generation for nobody is the dearest thing this program can do), and to take pipelined requests, as raw bytes,
+ * up to pipelined_max x 8 KiB; beyond that reading pauses and a slow poll watches for the end instead.
+ *
+ * An end of stream (FIN) while a reply is owed counts as gone. A client that only shut its sending side looks the same
+ * on the wire; of real clients only `nc -N` does that, while every SDK and browser that cancels closes. Proxies that
+ * copy half-closes (ssh -L, docker's) would hide a cancelled client for good if we waited for a failing write. A reply
+ * that is already queued is always delivered first, so `printf ... | nc -N` gets answers that are made at once. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/httpd_internal.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+enum {
+    AHEAD_BYTES = 8192,  /* per request of pipelined_max */
+    KEPT_BYTES = 65536,  /* of body buffer between requests */
+    LINGER_SILENCE_MS = 2000,
+    LINGER_MS = 5000,
+    GONE_POLL_MS = 500,
+    READ_BYTES = 65536,  /* one read of the socket: 4 of libevent's default, for big prompts */
+    REPLY_HEADERS_MAX = 65536,
+};
+
+size_t conn_waiting(const struct http_conn *c)
+{
+    return c->bev ? evbuffer_get_length(bufferevent_get_output(c->bev)) : 0;
+}
+
+/* --- deadlines: one timer a connection, moved only when it must fire earlier */
+
+static void arm_for(struct http_conn *c, uint64_t when_ms)
+{
+    if (c->timer_ms && c->timer_ms <= when_ms) return;
+    uint64_t now_ms = clock_ms();
+    c->timer_ms = when_ms;
+    loop_timer_arm(c->timer, when_ms > now_ms ? when_ms - now_ms : 0);
+}
+
+static void set_deadline(struct http_conn *c, int after_ms)
+{
+    c->deadline_ms = after_ms ? clock_ms() + (uint64_t)after_ms : 0;
+    if (after_ms) arm_for(c, c->deadline_ms);
+}
+
+static void enter(struct http_conn *c, enum conn_state state)
+{
+    const struct httpd_options *o = &c->server->options;
+    c->state = state;
+    switch (state) {
+    case CONN_IDLE: set_deadline(c, o->idle_timeout_ms); break;
+    case CONN_HEAD: set_deadline(c, o->header_timeout_ms); break;
+    case CONN_BODY: set_deadline(c, o->body_timeout_ms); break;
+    case CONN_LINGER: set_deadline(c, LINGER_SILENCE_MS); break;
+    default: set_deadline(c, 0);
+    }
+}
+
+/* --- writing */
+
+void conn_write(struct http_conn *c, struct str bytes)
+{
+    if (!c->bev || !bytes.n) return;
+    if (bufferevent_write(c->bev, bytes.p, bytes.n)) {
+        c->broken = true; /* no memory for it: a reply with a hole must not be taken for whole */
+        conn_kick(c);
+        return;
+    }
+    c->queued_bytes += bytes.n;
+    if (c->stall_ms) return;
+    c->stall_bytes = c->queued_bytes - conn_waiting(c);
+    c->stall_ms = clock_ms() + (uint64_t)c->server->options.write_timeout_ms;
+    arm_for(c, c->stall_ms);
+}
+
+/* --- the end */
+
+/* Takes the request away from its owner, telling it when the reply had not ended. */
+static void end_request(struct http_conn *c, bool lost)
+{
+    struct http_req *r = c->req;
+    if (!r) return;
+    if (lost && r->gone) r->gone(r->gone_arg);
+    c->req = NULL;
+    c->server->stats.open_requests--;
+    mem_free(r);
+}
+
+void conn_close(struct http_conn *c)
+{
+    if (c->state == CONN_DEAD) return;
+    c->state = CONN_DEAD; /* first: the gone callback may still write to its request, which then does nothing */
+    bufferevent_free(c->bev);
+    c->bev = NULL;
+    loop_timer_free(c->timer);
+    c->timer = NULL;
+    end_request(c, true);
+    conn_unlink(c);
+    conn_kick(c);
+}
+
+void conn_free(struct http_conn *c)
+{
+    http_head_fini(&c->head);
+    buf_fini(&c->body);
+    buf_fini(&c->reply_headers);
+    mem_free(c);
+}
+
+/* The last byte of the last reply is out. */
+static void last_is_out(struct http_conn *c)
+{
+    struct evbuffer *in = bufferevent_get_input(c->bev);
+    if (!c->linger && !evbuffer_get_length(in)) {
+        conn_close(c);
+        return;
+    }
+    /* closing with unread input would reset the connection and could take the reply away from the client */
+    shutdown(bufferevent_getfd(c->bev), SHUT_WR);
+    evbuffer_drain(in, evbuffer_get_length(in));
+    bufferevent_enable(c->bev, EV_READ);
+    c->linger_ms = clock_ms() + LINGER_MS;
+    enter(c, CONN_LINGER);
+}
+
+static void begin_last(struct http_conn *c)
+{
+    enter(c, CONN_LAST);
+    if (!conn_waiting(c)) conn_kick(c);
+}
+
+void conn_refuse(struct http_conn *c, const struct http_refusal *why)
+{
+    c->server->stats.rejected++;
+    log_debug("http", "request refused status=%d code=%s", why->status, why->code);
+    reply_error(c, why);
+    c->linger = true;
+    begin_last(c);
+}
+
+void conn_reply_done(struct http_conn *c, bool keep)
+{
+    end_request(c, false);
+    if (c->state == CONN_DEAD) return;
+    if (c->broken) {
+        c->state = CONN_LAST; /* the kick event drops it; nobody is left to be told */
+        return;
+    }
+    http_head_clear(&c->head);
+    if (c->body.cap > KEPT_BYTES) buf_fini(&c->body);
+    buf_clear(&c->body);
+    if (!keep || c->server->draining) {
+        begin_last(c);
+        return;
+    }
+    enter(c, CONN_IDLE);
+    if (c->paused) bufferevent_enable(c->bev, EV_READ);
+    c->paused = false;
+    if (!c->in_handler && evbuffer_get_length(bufferevent_get_input(c->bev))) conn_kick(c);
+}
+
+void conn_abort(struct http_conn *c, bool reset)
+{
+    struct linger at_once = {.l_onoff = 1};
+    if (c->state == CONN_DEAD) return;
+    end_request(c, false);
+    if (reset) {
+        setsockopt(bufferevent_getfd(c->bev), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+        c->broken = true;
+    }
+    enter(c, CONN_LAST);
+    conn_kick(c);
+}
+
+/* --- reading */
+
+static void dispatch(struct http_conn *c)
+{
+    struct httpd *s = c->server;
+    enter(c, CONN_REQUEST);
+    c->req = req_new(c);
+    s->stats.requests++;
+    s->stats.open_requests++;
+    c->in_handler = true;
+    s->handler.on_request(s->handler.arg, c->req);
+    c->in_handler = false;
+}
+
+static const struct http_refusal too_large = {413, "body_too_large", "The request body is too large."};
+
+static void head_done(struct http_conn *c)
+{
+    struct http_head *h = &c->head;
+    if (h->framing == HTTP_BODY_LENGTH && h->length > c->server->options.body_max) {
+        conn_refuse(c, &too_large);
+        return;
+    }
+    http_body_begin(&c->body_reader, h->framing, h->length);
+    if (c->body_reader.done) {
+        dispatch(c);
+        return;
+    }
+    enter(c, CONN_BODY);
+    if (h->expects_continue && !evbuffer_get_length(bufferevent_get_input(c->bev)))
+        conn_write(c, STR("HTTP/1.1 100 Continue\r\n\r\n"));
+}
+
+static size_t take_head(struct http_conn *c, struct str in)
+{
+    struct http_refusal why = {0};
+    size_t used;
+    enum err result = http_head_feed(&c->head, in, &used, &why);
+    if (c->state == CONN_IDLE && http_head_begun(&c->head)) {
+        c->started_us = clock_us();
+        enter(c, CONN_HEAD);
+    }
+    if (result == ERR_AGAIN) return used;
+    evbuffer_drain(bufferevent_get_input(c->bev), used);
+    if (result)
+        conn_refuse(c, &why);
+    else
+        head_done(c);
+    return 0;
+}
+
+static size_t take_body(struct http_conn *c, struct str in)
+{
+    struct http_body *b = &c->body_reader;
+    struct str content;
+    size_t used;
+    if (http_body_step(b, in, &used, &content)) {
+        conn_refuse(c, &(struct http_refusal){400, "bad_request", "The chunked body is not framed correctly."});
+        return 0;
+    }
+    uint64_t announced = b->framing == HTTP_BODY_CHUNKED ? b->left : 0;
+    if (c->body.n + content.n + announced > c->server->options.body_max) {
+        conn_refuse(c, &too_large);
+        return 0;
+    }
+    buf_str(&c->body, content);
+    if (buf_failed(&c->body)) {
+        conn_refuse(c, &(struct http_refusal){503, "out_of_memory", "No memory for this request now."});
+        return 0;
+    }
+    if (!b->done) return used;
+    evbuffer_drain(bufferevent_get_input(c->bev), used);
+    dispatch(c);
+    return 0;
+}
+
+/* Bytes behind the request in work stay in the input buffer; too many, and reading stops. */
+static void look_ahead(struct http_conn *c, size_t waiting)
+{
+    if (c->paused || waiting < (size_t)c->server->options.pipelined_max * AHEAD_BYTES) return;
+    c->paused = true;
+    bufferevent_disable(c->bev, EV_READ);
+    set_deadline(c, GONE_POLL_MS);
+}
+
+/* Works through the input until it is used up or a reply must come first. */
+static void take_input(struct http_conn *c)
+{
+    while (c->bev) {
+        struct evbuffer *in = bufferevent_get_input(c->bev);
+        size_t waiting = evbuffer_get_length(in), used = 0;
+        if (!waiting) return;
+        struct evbuffer_iovec piece;
+        evbuffer_peek(in, -1, NULL, &piece, 1);
+        struct str bytes = {piece.iov_base, piece.iov_len};
+        switch (c->state) {
+        case CONN_IDLE:
+        case CONN_HEAD: used = take_head(c, bytes); break;
+        case CONN_BODY: used = take_body(c, bytes); break;
+        case CONN_REQUEST: look_ahead(c, waiting); return;
+        default: /* nothing more is wanted */
+            used = waiting;
+            c->linger = true;
+        }
+        if (used) evbuffer_drain(in, used);
+    }
+}
+
+static void on_read(struct bufferevent *bev, void *arg)
+{
+    (void)bev;
+    struct http_conn *c = arg;
+    uint64_t entered = loop_enter(c->server->loop);
+    struct loop *l = c->server->loop;
+    if (c->state == CONN_BODY || c->state == CONN_LINGER) enter(c, c->state); /* silence starts anew */
+    take_input(c);
+    loop_leave(l, entered);
+}
+
+/* --- events of the socket */
+
+static void on_write(struct bufferevent *bev, void *arg)
+{
+    (void)bev;
+    struct http_conn *c = arg;
+    uint64_t entered = loop_enter(c->server->loop);
+    struct loop *l = c->server->loop;
+    size_t waiting = conn_waiting(c);
+    if (!waiting) c->stall_ms = 0;
+    struct http_req *r = c->req;
+    if (r && r->wants_writable && waiting < c->server->options.write_high) {
+        r->wants_writable = false;
+        if (r->writable) r->writable(r->writable_arg);
+    }
+    if (c->state == CONN_LAST && !conn_waiting(c)) last_is_out(c);
+    loop_leave(l, entered);
+}
+
+static void on_event(struct bufferevent *bev, short what, void *arg)
+{
+    (void)bev;
+    struct http_conn *c = arg;
+    uint64_t entered = loop_enter(c->server->loop);
+    struct loop *l = c->server->loop;
+    bool error = what & BEV_EVENT_ERROR;
+    if (error || c->state == CONN_REQUEST || c->state == CONN_LINGER || !conn_waiting(c))
+        conn_close(c);
+    else if (c->state != CONN_LAST)
+        begin_last(c); /* nothing more will come; what is queued still goes out */
+    loop_leave(l, entered);
+}
+
+/* With reading off, only the socket's state tells that the client has left. */
+static bool left_while_paused(const struct http_conn *c)
+{
+    struct pollfd p = {.fd = bufferevent_getfd(c->bev), .events = POLLRDHUP};
+    return poll(&p, 1, 0) == 1 && (p.revents & (POLLRDHUP | POLLERR | POLLHUP));
+}
+
+static void deadline_passed(struct http_conn *c)
+{
+    c->deadline_ms = 0;
+    switch (c->state) {
+    case CONN_HEAD:
+        conn_refuse(c, &(struct http_refusal){408, "request_timeout", "The request head did not arrive in time."});
+        break;
+    case CONN_BODY:
+        conn_refuse(c, &(struct http_refusal){408, "request_timeout", "The request body did not arrive in time."});
+        break;
+    case CONN_REQUEST:
+        if (left_while_paused(c))
+            conn_close(c);
+        else
+            set_deadline(c, GONE_POLL_MS);
+        break;
+    default: conn_close(c);
+    }
+}
+
+/* False: the client has read nothing for write_timeout_ms. */
+static bool still_reading(struct http_conn *c, uint64_t now_ms)
+{
+    uint64_t out = c->queued_bytes - conn_waiting(c);
+    if (out == c->stall_bytes) return false;
+    c->stall_bytes = out;
+    c->stall_ms = now_ms + (uint64_t)c->server->options.write_timeout_ms;
+    return true;
+}
+
+static void on_timer(void *arg)
+{
+    struct http_conn *c = arg;
+    uint64_t now_ms = clock_ms();
+    c->timer_ms = 0;
+    if (c->state == CONN_LINGER && now_ms >= c->linger_ms) {
+        conn_close(c);
+        return;
+    }
+    if (c->stall_ms && now_ms >= c->stall_ms && !still_reading(c, now_ms)) {
+        log_debug("http", "connection dropped: the client reads nothing");
+        conn_close(c);
+        return;
+    }
+    if (c->deadline_ms && now_ms >= c->deadline_ms) deadline_passed(c);
+    if (c->state == CONN_DEAD) return;
+    if (c->deadline_ms) arm_for(c, c->deadline_ms);
+    if (c->stall_ms) arm_for(c, c->stall_ms);
+}
+
+void conn_continue(struct http_conn *c)
+{
+    if (c->broken)
+        conn_close(c);
+    else if (c->state == CONN_LAST && !conn_waiting(c))
+        last_is_out(c);
+    else if (c->server->draining && c->state == CONN_IDLE)
+        begin_last(c);
+    else
+        take_input(c);
+}
+
+struct http_conn *conn_new(struct httpd *s, int fd, const struct sockaddr *peer, int peer_n)
+{
+    struct http_conn *c = xcalloc(1, sizeof *c);
+    c->server = s;
+    c->bev = bufferevent_socket_new(loop_base(s->loop), fd, BEV_OPT_CLOSE_ON_FREE);
+    if (!c->bev) {
+        close(fd);
+        mem_free(c);
+        return NULL;
+    }
+    if (peer_n > 0 && (size_t)peer_n <= sizeof c->peer) memcpy(&c->peer, peer, (size_t)peer_n);
+    http_head_init(&c->head, false, s->options.header_max, s->options.headers_max);
+    buf_init(&c->body, s->options.body_max);
+    buf_init(&c->reply_headers, REPLY_HEADERS_MAX);
+    c->timer = loop_timer_new(s->loop, on_timer, c);
+    c->next = s->conns;
+    if (s->conns) s->conns->prev = c;
+    s->conns = c;
+    s->n_conns++;
+#ifdef DEJA_RARE
+    bufferevent_set_max_single_read(c->bev, 7);
+#else
+    bufferevent_set_max_single_read(c->bev, READ_BYTES);
+#endif
+    bufferevent_setcb(c->bev, on_read, on_write, on_event, c);
+    bufferevent_setwatermark(c->bev, EV_WRITE, s->options.write_high / 2, 0);
+    enter(c, CONN_IDLE);
+    bufferevent_enable(c->bev, EV_READ | EV_WRITE);
+    return c;
+}
