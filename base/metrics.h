@@ -20,7 +20,8 @@ void metric_set(struct metric *x, double v); /* gauge */
 void metric_observe(struct metric *x, double v);
 double metric_value(const struct metric *x); /* counter/gauge value, histogram count */
 void metrics_write(struct metrics *m, struct buf *out);
-/* Escapes a label value (backslash, quote, newline) into out. */
+/* Appends key="value" with the value escaped (backslash, quote, newline; invalid UTF-8 becomes U+FFFD), after a comma when out is not
+ * empty. */
 void metrics_label(struct buf *out, const char *key, struct str value);
 
 #endif
