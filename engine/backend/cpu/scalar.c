@@ -120,7 +120,7 @@ static void rope_scalar(const struct rope_row *r, const float *x, float *out)
 
 static void to_f16_scalar(const float *x, uint16_t *out, int n)
 {
-    for (int i = 0; i < n; i++) out[i] = f32_to_f16(x[i]);
+    for (int i = 0; i < n; i++) out[i] = f32_to_f16(fminf(fmaxf(x[i], -65504.0f), 65504.0f)); /* finite: 0 times it must stay 0 */
 }
 
 const struct kernels kernels_scalar = {
