@@ -1,0 +1,80 @@
+/* lookup.c - stages "key" and "find": what of the request counts, and whether the cache has a right answer. A hit is replied here; a
+ * miss, and everything that goes wrong in the cache, goes on to the upstream with the reason noted. Threading: the loop's thread. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "gateway/coalesce.h"
+#include "gateway/pipeline.h"
+#include "gateway/reply.h"
+
+enum step stage_key(struct exchange *x)
+{
+    const struct controls *c = &x->controls;
+    struct cache_scope scope = {.tenant = str_of(x->tenant), .ns = str_of(c->ns), .model = x->model};
+    if (!x->gw->cache || c->bypass) {
+        x->out.cache = "bypass";
+        outcome_reason(&x->out, c->bypass ? "asked" : "off");
+        return STEP_NEXT;
+    }
+    enum err code = cache_key_make(x->gw->cache, &x->req, &scope, &x->key);
+    x->keyed = code == OK;
+    x->key_us = clock_us();
+    if (code == OK) return STEP_NEXT;
+    x->out.cache = "bypass";
+    outcome_reason(&x->out, "no_key");
+    return STEP_NEXT;
+}
+
+static void hit(struct exchange *x, const struct cache_found *f)
+{
+    x->out.cache = f->result == CACHE_EXACT ? "exact" : "semantic";
+    x->out.age_s = f->age_s;
+    x->usage = f->answer->usage;
+    if (!x->req.stream) {
+        reply_answer_json(x, f->answer);
+        pipeline_finish(x);
+        return;
+    }
+    reply_answer_stream(x, f->answer);
+    if (!x->streaming || reply_pump(x)) pipeline_finish(x);
+}
+
+static void on_found(void *arg, const struct cache_found *f)
+{
+    struct exchange *x = arg;
+    x->lookup = NULL;
+    x->found_us = clock_us();
+    snprintf(x->out.entry, sizeof x->out.entry, "%s", f->entry_id);
+    outcome_reason(&x->out, f->reason);
+    x->out.similarity = f->similarity;
+    if (f->result != CACHE_MISS) {
+        hit(x, f);
+    } else if (x->controls.only_if_cached) {
+        reply_fault(x, FAULT_NOT_CACHED, "");
+        pipeline_finish(x);
+    } else {
+        pipeline_resume(x);
+    }
+}
+
+enum step stage_find(struct exchange *x)
+{
+    const struct controls *c = &x->controls;
+    if (x->keyed && !c->skip_lookup) {
+        /* An equal request in flight has just missed: nothing can be there yet. */
+        if (!c->only_if_cached && join_possible(x)) return STEP_NEXT;
+        struct cache_lookup_options o = {.skip_exact = !x->gw->o.cache_exact,
+                                         .skip_semantic = c->skip_semantic || x->route != ROUTE_CHAT || !x->gw->o.cache_semantic,
+                                         .threshold_min = c->threshold_min,
+                                         .max_age_s = c->max_age_s};
+        x->lookup = cache_find(x->gw->cache, &x->key, &o, on_found, x);
+        return STEP_WAIT;
+    }
+    if (c->only_if_cached) return reply_fault(x, FAULT_NOT_CACHED, ""), STEP_DONE;
+    if (x->keyed) {
+        x->out.cache = "bypass";
+        outcome_reason(&x->out, c->no_store ? "no_cache,no_store" : "no_cache");
+    }
+    return STEP_NEXT;
+}

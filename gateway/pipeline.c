@@ -1,0 +1,195 @@
+/* pipeline.c - see pipeline.h. The table below is the request's path; nothing else moves a request forward, ends or frees it. */
+#include "gateway/pipeline.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "gateway/reply.h"
+#include "gateway/series.h"
+#include "gateway/ticket.h"
+
+enum {
+    CACHED = 1 << ROUTE_CHAT | 1 << ROUTE_COMPLETIONS,
+    PROXIED = 1 << ROUTE_PROXY,
+    WELL = 1 << ROUTE_HEALTH | 1 << ROUTE_READY,
+    EVERY = (1 << N_ROUTES) - 1,
+    STATUS_CLIENT_GONE = 499, /* nginx's number for it; only in the log and metrics */
+};
+
+static const struct {
+    enum step (*run)(struct exchange *x);
+    unsigned routes;
+} stages[] = {
+    {stage_route_known, EVERY}, {health_answer, WELL}, {metrics_answer, 1 << ROUTE_METRICS},
+    {stage_admit, CACHED | PROXIED}, {proxy_start, PROXIED}, {stage_read, CACHED}, {stage_prepare, CACHED},
+    {stage_key, CACHED}, {stage_find, CACHED}, {stage_join, CACHED}, {stage_forward, CACHED},
+};
+enum { N_STAGES = sizeof stages / sizeof stages[0] };
+
+/* --- addresses */
+static bool path_is_odd(struct str path)
+{
+    return str_find(path, STR("..")) >= 0 || str_find(path, STR("//")) >= 0 || str_find(path, STR("\\")) >= 0 ||
+           str_find(path, STR("%00")) >= 0 || str_find(path, STR("%2e")) >= 0 || str_find(path, STR("%2E")) >= 0 ||
+           str_find(path, STR("%2f")) >= 0 || str_find(path, STR("%2F")) >= 0 || str_find(path, STR("%5c")) >= 0 ||
+           str_find(path, STR("%5C")) >= 0;
+}
+
+static enum route route_of(struct str path)
+{
+    static const struct {
+        const char *path;
+        enum route route;
+    } known[] = {{"/v1/chat/completions", ROUTE_CHAT}, {"/v1/completions", ROUTE_COMPLETIONS}, {"/health", ROUTE_HEALTH},
+                 {"/ready", ROUTE_READY},              {"/metrics", ROUTE_METRICS}};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (str_eqz(path, known[i].path)) return known[i].route;
+    return str_starts(path, STR("/v1/")) && !path_is_odd(path) ? ROUTE_PROXY : ROUTE_NONE;
+}
+
+enum step stage_route_known(struct exchange *x)
+{
+    struct str method = http_req_method(x->r);
+    bool get = str_eqz(method, "GET") || str_eqz(method, "HEAD");
+    unsigned bit = 1u << x->route;
+    if (x->route == ROUTE_NONE) {
+        reply_fault(x, FAULT_NOT_FOUND, "");
+        return STEP_DONE;
+    }
+    bool good = bit & CACHED ? str_eqz(method, "POST") : bit & PROXIED || get;
+    if (good) return STEP_NEXT;
+    http_set_header(x->r, "Allow", bit & CACHED ? STR("POST") : STR("GET, HEAD"));
+    reply_fault(x, FAULT_METHOD, "");
+    return STEP_DONE;
+}
+
+/* --- the end */
+static void access_line(const struct exchange *x, double ms)
+{
+    if (!x->gw->o.access_log) return;
+    bool cached = 1u << x->route & CACHED;
+    if (!cached) {
+        log_info("gateway", "request id=%s route=%s status=%d tenant=%s ms=%.2f bytes=%llu", x->request_id, route_name(x->route),
+                 x->status, x->tenant, ms, (unsigned long long)x->bytes_out);
+        return;
+    }
+    log_info("gateway",
+             "request id=%s route=%s status=%d cache=%s reason=%s score=%.3f tenant=%s model=%.*s stream=%d ms=%.2f up_ms=%.1f "
+             "tokens=%lld/%lld bytes=%llu",
+             x->request_id, route_name(x->route), x->status, x->out.cache, x->out.reason[0] ? x->out.reason : "-", x->out.similarity,
+             x->tenant, (int)(x->model.n < 64 ? x->model.n : 64), x->model.n ? x->model.p : "", x->req.stream, ms, (double)x->upstream_us / 1e3,
+             (long long)x->usage.prompt_tokens, (long long)x->usage.completion_tokens, (unsigned long long)x->bytes_out);
+}
+
+static void free_exchange(struct exchange *x)
+{
+    ASSERT(!x->ticket && !x->proxy && !x->lookup && !x->parse);
+    if (x->parsed) openai_request_fini(&x->req);
+    if (x->keyed) cache_key_fini(&x->key);
+    if (x->own_used) tape_fini(&x->own);
+    buf_fini(&x->body);
+    mem_free(x);
+}
+
+static void end(struct exchange *x)
+{
+    struct gateway *gw = x->gw;
+    double seconds = (double)(clock_us() - x->started_us) / 1e6;
+    if (x->client_gone || !x->status) x->status = STATUS_CLIENT_GONE;
+    series_count(x, seconds);
+    access_line(x, seconds * 1e3);
+    gw->inflight--;
+    metric_set(gw->series->inflight, gw->inflight);
+    free_exchange(x);
+}
+
+void pipeline_finish(struct exchange *x)
+{
+    ASSERT(x->waiting);
+    end(x);
+}
+
+static void run(struct exchange *x)
+{
+    while (x->stage < N_STAGES) {
+        int i = x->stage++;
+        if (!(stages[i].routes & 1u << x->route)) continue;
+        enum step step = stages[i].run(x);
+        if (step == STEP_NEXT) continue;
+        x->waiting = step == STEP_WAIT;
+        if (step == STEP_DONE) end(x);
+        return;
+    }
+    ASSERT(!"a request passed the last stage");
+}
+
+void pipeline_resume(struct exchange *x)
+{
+    ASSERT(x->waiting);
+    x->waiting = false;
+    run(x);
+}
+
+/* --- the client's side */
+static void on_gone(void *arg)
+{
+    struct exchange *x = arg;
+    ASSERT(x->waiting);
+    x->client_gone = true;
+    x->r = NULL;
+    cache_find_cancel(x->lookup);
+    x->lookup = NULL;
+    parse_abandon(x);
+    proxy_leave(x);
+    ticket_leave(x);
+    end(x);
+}
+
+static void on_writable(void *arg)
+{
+    struct exchange *x = arg;
+    if (x->proxy) {
+        proxy_writable(x);
+    } else if (x->ticket && x->streaming && x->tape != &x->own) {
+        ticket_writable(x);
+    } else if (x->streaming) {
+        x->blocked = false;
+        if (!reply_pump(x)) return;
+        if (x->ticket) ticket_detach(x);
+        pipeline_finish(x);
+    }
+}
+
+static void make_id(struct exchange *x)
+{
+    struct str given = http_req_header(x->r, "x-request-id");
+    if (request_id_is_good(given)) snprintf(x->request_id, sizeof x->request_id, STR_FMT, STR_ARG(given));
+    else snprintf(x->request_id, sizeof x->request_id, "req-%016llx%08llx", (unsigned long long)rng_u64(&x->gw->rng),
+                  (unsigned long long)(rng_u64(&x->gw->rng) & 0xFFFFFFFF));
+}
+
+void pipeline_start(struct gateway *gw, struct http_req *r)
+{
+    struct exchange *x = xcalloc(1, sizeof *x);
+    x->gw = gw;
+    x->r = r;
+    x->started_us = http_req_started_us(r);
+    x->route = route_of(http_req_path(r));
+    outcome_init(&x->out);
+    buf_init(&x->body, gw->o.body_bytes_max + 64 * 1024);
+    memcpy(x->tenant, "-", 2);
+    make_id(x);
+    http_req_on_gone(r, on_gone, x);
+    http_req_on_writable(r, on_writable, x);
+    gw->inflight++;
+    metric_set(gw->series->inflight, gw->inflight);
+    if (gw->inflight > gw->o.inflight_max && x->route != ROUTE_HEALTH && x->route != ROUTE_METRICS) {
+        reply_fault_retry(x, FAULT_BUSY, "", 1000);
+        end(x);
+        return;
+    }
+    run(x);
+}

@@ -1,0 +1,111 @@
+/* proxy.c - every other /v1/ address: method, query, headers and body go to an upstream as they are, and its reply comes back as it is,
+ * piece by piece, with back-pressure. Nothing is read, cached or stored. Threading: the loop's thread. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "gateway/call.h"
+#include "gateway/pipeline.h"
+#include "gateway/relay.h"
+#include "gateway/reply.h"
+
+struct proxy {
+    struct exchange *x; /* NULL: the client has left, the call is being cancelled */
+    struct call *call;
+    uint64_t started_us;
+    bool paused;
+};
+
+static void pass_head(struct exchange *x, const struct http_reply_head *head)
+{
+    char name[128], type[256];
+    struct str content_type = http_head_find(head, "content-type");
+    for (size_t i = 0; i < head->n_headers; i++) {
+        struct str n = head->headers[i].name;
+        if (header_is_hop(n) || str_ieq(n, STR("content-type")) || n.n >= sizeof name) continue;
+        snprintf(name, sizeof name, STR_FMT, STR_ARG(n));
+        http_set_header(x->r, str_ieq(n, STR("x-request-id")) ? "x-upstream-request-id" : name, head->headers[i].value);
+    }
+    http_set_header(x->r, "x-request-id", str_of(x->request_id));
+    snprintf(type, sizeof type, STR_FMT, STR_ARG(content_type));
+    http_start(x->r, head->status, type[0] ? type : NULL);
+    x->status = head->status;
+    x->streaming = true;
+}
+
+static void on_head(void *arg, const struct http_reply_head *head)
+{
+    struct proxy *p = arg;
+    if (p->x && head->status >= 200 && head->status <= 599) pass_head(p->x, head);
+}
+
+static void on_body(void *arg, struct str bytes)
+{
+    struct proxy *p = arg;
+    struct exchange *x = p->x;
+    if (!x || !x->streaming) return;
+    x->bytes_out += bytes.n;
+    if (http_write(x->r, bytes) || p->paused) return;
+    p->paused = true;
+    call_pause(p->call);
+}
+
+static void on_done(void *arg, enum err code, enum fault fault, const char *text, bool head_seen)
+{
+    struct proxy *p = arg;
+    struct exchange *x = p->x;
+    if (x) {
+        x->proxy = NULL;
+        x->upstream_us = clock_us() - p->started_us;
+        if (!head_seen || !x->streaming) {
+            enum fault told = fault == FAULT_NONE ? FAULT_BAD_ANSWER : fault;
+            if (fault == FAULT_BREAKER) reply_fault_retry(x, told, text, call_retry_after_ms(p->call));
+            else reply_fault(x, told, text);
+        } else {
+            http_req_on_gone(x->r, NULL, NULL);
+            http_req_on_writable(x->r, NULL, NULL);
+            if (code == OK) http_end(x->r);
+            else http_abort(x->r); /* cut there, cut here: the client must see that it is not whole */
+            x->r = NULL;
+        }
+        pipeline_finish(x);
+    }
+    mem_free(p);
+}
+
+enum step proxy_start(struct exchange *x)
+{
+    struct proxy *p = xcalloc(1, sizeof *p);
+    struct header_list headers;
+    char salt[33], method[32];
+    relay_headers(x, &headers, true);
+    relay_salt(x, salt);
+    snprintf(method, sizeof method, STR_FMT, STR_ARG(http_req_method(x->r)));
+    struct call_request r = {.method = method, .path = http_req_target(x->r), .headers = &headers,
+                             .authorization = http_req_header(x->r, "authorization"), .salt = str_of(salt), .body = http_req_body(x->r)};
+    struct call_handler h = {on_head, on_body, on_done, p};
+    p->x = x;
+    p->started_us = clock_us();
+    x->proxy = p;
+    p->call = call_start(x->gw, &r, &h);
+    headers_fini(&headers);
+    return STEP_WAIT;
+}
+
+void proxy_leave(struct exchange *x)
+{
+    struct proxy *p = x->proxy;
+    if (!p) return;
+    p->x = NULL;
+    x->proxy = NULL;
+    call_cancel(p->call);
+}
+
+void proxy_writable(struct exchange *x)
+{
+    struct proxy *p = x->proxy;
+    if (!p->paused) return;
+    p->paused = false;
+    call_resume(p->call);
+}

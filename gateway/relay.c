@@ -1,0 +1,38 @@
+/* relay.c - see relay.h. */
+#include "gateway/relay.h"
+
+#include <stdio.h>
+
+#include "base/crypto.h"
+
+/* Other spellings of a key: they pass only where a client's own key is meant for the upstream. */
+static bool is_key_header(struct str name)
+{
+    return str_ieq(name, STR("x-api-key")) || str_ieq(name, STR("api-key"));
+}
+
+void relay_headers(const struct exchange *x, struct header_list *out, bool keep_encoding)
+{
+    const struct gateway_options *o = &x->gw->o;
+    bool keys_pass = !o->upstream_key[0] && !x->gw->keys && !o->engine_url[0];
+    struct str connection = http_req_header(x->r, "connection"), name, value;
+    headers_init(out);
+    for (int i = 0; i < http_req_n_headers(x->r); i++) {
+        http_req_header_at(x->r, i, &name, &value);
+        bool ours = (name.n >= 7 && str_ieq(str_sub(name, 0, 7), STR("x-deja-"))) || str_ieq(name, STR("x-request-id"));
+        if (ours || header_is_hop(name) || header_in_list(connection, name) || str_ieq(name, STR("authorization"))) continue;
+        if (is_key_header(name) && !keys_pass) continue;
+        if (!keep_encoding && str_ieq(name, STR("accept-encoding"))) continue;
+        if (!headers_add(out, name, value)) break;
+    }
+    if (!keep_encoding && !headers_add(out, STR("accept-encoding"), STR("identity"))) return;
+    if (!headers_add(out, STR("x-request-id"), str_of(x->request_id))) return;
+}
+
+void relay_salt(const struct exchange *x, char out[33])
+{
+    uint8_t mac[32];
+    hmac_sha256(str_of(x->gw->secret), str_of(x->tenant), mac);
+    for (int i = 0; i < 16; i++)
+        snprintf(out + 2 * i, 3, "%02x", mac[i]);
+}

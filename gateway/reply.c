@@ -1,0 +1,176 @@
+/* reply.c - see reply.h. */
+#include "gateway/reply.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+enum {
+    PIECE_BYTES = 64 * 1024,          /* per http_write: well under four times its high-water mark */
+    ANSWER_BYTES_MAX = 64 * 1024 * 1024,
+    STREAM_PIECE_CHARS = 32,          /* characters a chunk of a replayed stream carries */
+};
+
+void outcome_init(struct outcome *o) { *o = (struct outcome){.cache = "none", .similarity = -1, .age_s = -1}; }
+void outcome_reason(struct outcome *o, const char *reason) { snprintf(o->reason, sizeof o->reason, "%s", reason); }
+
+static bool uses_cache(const struct exchange *x) { return x->route == ROUTE_CHAT || x->route == ROUTE_COMPLETIONS; }
+
+static void cache_status(struct exchange *x)
+{
+    const struct outcome *o = &x->out;
+    if (o->age_s >= 0) {
+        http_set_headerf(x->r, "Cache-Status", "deja; hit; detail=%s", o->cache);
+        http_set_headerf(x->r, "Age", "%lld", (long long)o->age_s);
+    } else if (!strcmp(o->cache, "coalesced")) {
+        http_set_header(x->r, "Cache-Status", STR("deja; fwd=miss; collapsed"));
+    } else {
+        const char *fwd = x->controls.bypass || strcmp(o->cache, "bypass") ? o->cache : x->controls.skip_lookup ? "request" : "bypass";
+        http_set_headerf(x->r, "Cache-Status", "deja; fwd=%s%s", fwd, o->stored ? "; stored" : "");
+    }
+}
+
+/* The reply goes out whole now: whatever happens to the connection is not for x any more. */
+static void let_go(struct exchange *x)
+{
+    http_req_on_gone(x->r, NULL, NULL);
+    http_req_on_writable(x->r, NULL, NULL);
+}
+
+/* The headers every reply carries; decided by now, before the first byte. */
+static void own_headers(struct exchange *x)
+{
+    const struct outcome *o = &x->out;
+    http_set_header(x->r, "x-request-id", str_of(x->request_id));
+    if (!uses_cache(x) || !x->parsed) return;
+    http_set_header(x->r, "x-deja-cache", str_of(o->cache));
+    if (o->reason[0]) http_set_header(x->r, "x-deja-reason", str_of(o->reason));
+    if (o->similarity >= 0) http_set_headerf(x->r, "x-deja-similarity", "%.4f", o->similarity);
+    if (o->entry[0]) http_set_header(x->r, "x-deja-entry", str_of(o->entry));
+    http_set_headerf(x->r, "x-deja-overhead-us", "%llu", (unsigned long long)(clock_us() - x->started_us - x->upstream_us));
+    cache_status(x);
+}
+
+static void sent_whole(struct exchange *x, int status, size_t n)
+{
+    x->status = status;
+    x->bytes_out = n;
+    x->r = NULL;
+}
+
+void reply_body(struct exchange *x, int status, const char *content_type, struct str body)
+{
+    own_headers(x);
+    let_go(x);
+    http_send(x->r, status, content_type, body);
+    sent_whole(x, status, body.n);
+}
+
+void reply_error(struct exchange *x, const struct openai_error *e)
+{
+    struct buf body;
+    buf_init(&body, 4096);
+    openai_error_write(&body, e);
+    reply_body(x, e->status, "application/json", buf_view(&body));
+    buf_fini(&body);
+}
+
+void reply_fault(struct exchange *x, enum fault f, const char *detail)
+{
+    struct openai_error e = {0};
+    fault_error(&e, f, detail);
+    reply_error(x, &e);
+}
+
+void reply_fault_retry(struct exchange *x, enum fault f, const char *detail, uint64_t retry_ms)
+{
+    uint64_t s = (retry_ms + 999) / 1000;
+    http_set_headerf(x->r, "Retry-After", "%llu", (unsigned long long)(s ? s : 1));
+    reply_fault(x, f, detail);
+}
+
+bool reply_header_passes(struct str name)
+{
+    static const char *const ours[] = {"content-type", "x-request-id", "cache-status", "age", "content-encoding", "server"};
+    if (header_is_hop(name) || (name.n >= 7 && str_ieq(str_sub(name, 0, 7), STR("x-deja-")))) return false;
+    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
+        if (str_ieq(name, str_of(ours[i]))) return false;
+    return true;
+}
+
+static void pass_headers(struct exchange *x, const struct header_list *from)
+{
+    char name[128];
+    struct str n, v;
+    if (!from) return;
+    for (size_t i = 0; i < from->n; i++) {
+        headers_at(from, i, &n, &v);
+        bool id = str_ieq(n, STR("x-request-id"));
+        if ((!id && !reply_header_passes(n)) || n.n >= sizeof name) continue;
+        snprintf(name, sizeof name, STR_FMT, STR_ARG(n));
+        http_set_header(x->r, id ? "x-upstream-request-id" : name, v);
+    }
+}
+
+void reply_upstream(struct exchange *x, int status, struct str content_type, const struct header_list *from, struct str body)
+{
+    char type[160];
+    snprintf(type, sizeof type, STR_FMT, STR_ARG(content_type));
+    pass_headers(x, from);
+    reply_body(x, status, type[0] ? type : "application/json", body);
+}
+
+void reply_answer_json(struct exchange *x, const struct openai_answer *a)
+{
+    struct buf body;
+    buf_init(&body, ANSWER_BYTES_MAX);
+    openai_answer_write_json(&body, a);
+    if (buf_failed(&body)) reply_fault(x, FAULT_MEMORY, "");
+    else reply_body(x, 200, "application/json", buf_view(&body));
+    buf_fini(&body);
+}
+
+/* --- streams */
+void reply_stream_open(struct exchange *x, const struct tape *tape, const struct header_list *from)
+{
+    pass_headers(x, from);
+    own_headers(x);
+    if (!from || !headers_find(from, "cache-control").p) http_set_header(x->r, "Cache-Control", STR("no-cache"));
+    http_set_header(x->r, "X-Accel-Buffering", STR("no"));
+    http_start(x->r, 200, "text/event-stream; charset=utf-8");
+    x->status = 200;
+    x->tape = tape;
+    x->tape_at = tape->base;
+    x->streaming = true;
+}
+
+void reply_answer_stream(struct exchange *x, const struct openai_answer *a)
+{
+    tape_init(&x->own, ANSWER_BYTES_MAX);
+    x->own_used = true;
+    openai_answer_write_sse(&x->own.bytes, a, x->req.include_usage, STREAM_PIECE_CHARS);
+    if (buf_failed(&x->own.bytes)) {
+        reply_fault(x, FAULT_MEMORY, "");
+        return;
+    }
+    x->own.ended = true;
+    reply_stream_open(x, &x->own, NULL);
+}
+
+bool reply_pump(struct exchange *x)
+{
+    while (!x->blocked) {
+        struct str piece = tape_piece(x->tape, &x->tape_at, x->req.include_usage, PIECE_BYTES);
+        if (!piece.n) break;
+        if (!http_write(x->r, piece)) x->blocked = true;
+        x->tape_at += piece.n;
+        x->bytes_out += piece.n;
+    }
+    size_t at = x->tape_at;
+    if (tape_piece(x->tape, &at, x->req.include_usage, 1).n || !x->tape->ended) return false;
+    let_go(x);
+    http_end(x->r);
+    x->r = NULL;
+    return true;
+}

@@ -1,0 +1,258 @@
+/* ticket.c - life of a miss in progress and of its riders; what the upstream sends is read in forward.c. */
+#include "gateway/ticket.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "gateway/join_table.h"
+#include "gateway/pipeline.h"
+#include "gateway/relay.h"
+#include "gateway/reply.h"
+#include "gateway/series.h"
+
+enum {
+    PAUSE_BYTES = 256 * 1024,     /* unread by the fastest client: stop reading the upstream */
+    RESUME_BYTES = 64 * 1024,
+    BEHIND_BYTES_MAX = 8 << 20,   /* behind the fastest: a client this slow is let go */
+    LISTED_BYTES_MAX = 1 << 20,   /* of tape kept for late riders; beyond, nobody may board and the tape is trimmed */
+};
+
+static void free_ticket(struct ticket *t)
+{
+    ticket_unlist(t);
+    loop_timer_free(t->timer);
+    if (t->keyed) cache_key_fini(&t->key);
+    headers_fini(&t->headers);
+    buf_fini(&t->body);
+    sse_reader_free(t->sse);
+    openai_collector_free(t->collector);
+    tape_fini(&t->tape);
+    mem_free(t);
+}
+
+/* At the end of everything that may have been its last use. */
+void ticket_settle(struct ticket *t)
+{
+    if (!t->busy && !t->n_riders && !t->call) free_ticket(t);
+}
+
+void ticket_unlist(struct ticket *t)
+{
+    if (!t->listed) return;
+    t->listed = false;
+    join_table_remove(t->gw->joins, t->key.exact, t);
+}
+
+static void on_timer(void *arg)
+{
+    struct ticket *t = arg;
+    if (t->n_riders && !t->ended) return; /* somebody boarded meanwhile */
+    ticket_unlist(t);
+    if (t->call) call_cancel(t->call);
+}
+
+static void link_rider(struct ticket *t, struct exchange *x)
+{
+    x->ticket = t;
+    x->rider_prev = NULL;
+    x->rider_next = t->riders;
+    if (t->riders) t->riders->rider_prev = x;
+    t->riders = x;
+    t->n_riders++;
+}
+
+static void unlink_rider(struct ticket *t, struct exchange *x)
+{
+    if (x->rider_prev) x->rider_prev->rider_next = x->rider_next;
+    else t->riders = x->rider_next;
+    if (x->rider_next) x->rider_next->rider_prev = x->rider_prev;
+    x->ticket = NULL;
+    t->n_riders--;
+}
+
+static void start_call(struct ticket *t, struct exchange *x)
+{
+    struct header_list headers;
+    char salt[33];
+    relay_headers(x, &headers, false);
+    relay_salt(x, salt);
+    struct call_request r = {.method = "POST", .path = http_req_target(x->r), .headers = &headers,
+                             .authorization = http_req_header(x->r, "authorization"), .salt = str_of(salt), .model = x->model,
+                             .body = x->body_edited ? buf_view(&x->body) : http_req_body(x->r), .retry_503 = true};
+    struct call_handler h = ticket_call_handler;
+    h.arg = t;
+    t->started_us = clock_us();
+    t->call = call_start(t->gw, &r, &h);
+    headers_fini(&headers);
+}
+
+void ticket_start(struct exchange *x, bool listed)
+{
+    struct ticket *t = xcalloc(1, sizeof *t);
+    t->gw = x->gw;
+    t->kind = x->req.kind;
+    t->timer = loop_timer_new(t->gw->loop, on_timer, t);
+    t->keyed = x->keyed;
+    if (x->keyed) {
+        t->key = x->key;
+        x->keyed = false;
+        t->store = !x->controls.bypass && !x->controls.no_store;
+    }
+    t->ttl_s = x->controls.ttl_s;
+    memcpy(t->tags, x->controls.tags, sizeof t->tags);
+    headers_init(&t->headers);
+    buf_init(&t->body, t->gw->o.answer_bytes_max);
+    tape_init(&t->tape, t->gw->o.answer_bytes_max * 2);
+    t->listed = listed && t->keyed && join_table_put(t->gw->joins, t->key.exact, t) == OK;
+    link_rider(t, x);
+    start_call(t, x);
+}
+
+bool ticket_takes(const struct ticket *t) { return t->listed && !t->ended && t->n_riders < t->gw->o.coalesce_max; }
+
+void ticket_board(struct ticket *t, struct exchange *x)
+{
+    ASSERT(ticket_takes(t));
+    loop_timer_stop(t->timer);
+    link_rider(t, x);
+    t->busy = true;
+    ticket_feed_riders(t);
+    t->busy = false;
+}
+
+void ticket_off(struct ticket *t, struct exchange *x)
+{
+    if (x->streaming || !t->ended_us) x->upstream_us = clock_us() - t->started_us;
+    else x->upstream_us = t->ended_us - t->started_us;
+    unlink_rider(t, x);
+    pipeline_finish(x);
+}
+
+static void pace(struct ticket *t);
+
+void ticket_leave(struct exchange *x)
+{
+    struct ticket *t = x->ticket;
+    if (!t) return;
+    x->upstream_us = clock_us() - t->started_us;
+    unlink_rider(t, x);
+    if (!t->n_riders && t->call) {
+        bool finish = t->store && !t->unfit && !t->ended && t->gw->o.keep_after_gone_ms > 0;
+        if (finish) loop_timer_arm(t->timer, (uint64_t)t->gw->o.keep_after_gone_ms);
+        else if (!t->ended) ticket_unlist(t), call_cancel(t->call);
+    }
+    pace(t);
+    ticket_settle(t);
+}
+
+void ticket_each(struct ticket *t, void (*fn)(struct ticket *t, struct exchange *x))
+{
+    for (struct exchange *x = t->riders, *next; x; x = next) {
+        next = x->rider_next;
+        fn(t, x);
+    }
+}
+
+/* --- speed */
+/* A rider may also be sent a stream of its own (a whole reply rendered for it). */
+static bool reads_tape(const struct ticket *t, const struct exchange *x) { return x->streaming && x->tape == &t->tape; }
+
+/* Positions of the fastest and slowest streaming riders; false when nobody streams. */
+static bool positions(const struct ticket *t, size_t *fastest, size_t *slowest)
+{
+    bool any = false;
+    for (const struct exchange *x = t->riders; x; x = x->rider_next) {
+        if (!reads_tape(t, x)) continue;
+        if (!any || x->tape_at > *fastest) *fastest = x->tape_at;
+        if (!any || x->tape_at < *slowest) *slowest = x->tape_at;
+        any = true;
+    }
+    return any;
+}
+
+static bool all_stream(const struct ticket *t)
+{
+    for (const struct exchange *x = t->riders; x; x = x->rider_next)
+        if (!reads_tape(t, x)) return false;
+    return t->riders != NULL;
+}
+
+/* Stops reading the upstream while every client is behind, and goes on when the fastest has caught up; forgets tape nobody needs. */
+static void pace(struct ticket *t)
+{
+    size_t fastest = 0, slowest = 0, end = tape_end(&t->tape);
+    bool streaming = positions(t, &fastest, &slowest);
+    bool hold = streaming && all_stream(t) && end - fastest > (t->paused ? RESUME_BYTES : PAUSE_BYTES);
+    if (t->call && hold != t->paused) {
+        t->paused = hold;
+        if (hold) call_pause(t->call);
+        else call_resume(t->call);
+    }
+    if (t->listed && t->tape.bytes.n > LISTED_BYTES_MAX) ticket_unlist(t);
+    if (t->listed) return;
+    if (!streaming) tape_drop(&t->tape, end);
+    else if (slowest - t->tape.base > RESUME_BYTES) tape_drop(&t->tape, slowest);
+}
+
+static void let_go_if_behind(struct ticket *t, struct exchange *x)
+{
+    size_t fastest = 0, slowest = 0;
+    if (!reads_tape(t, x) || !positions(t, &fastest, &slowest) || fastest - x->tape_at <= BEHIND_BYTES_MAX) return;
+    http_req_on_gone(x->r, NULL, NULL);
+    http_abort(x->r);
+    x->r = NULL;
+    ticket_off(t, x);
+}
+
+static void feed(struct ticket *t, struct exchange *x)
+{
+    if (!x->streaming && t->opened && x->req.stream) {
+        bool leader = !strcmp(x->out.cache, "miss") || !strcmp(x->out.cache, "bypass");
+        x->upstream_us = clock_us() - t->started_us;
+        reply_stream_open(x, &t->tape, leader ? &t->headers : NULL);
+    }
+    if (x->streaming && reply_pump(x)) ticket_off(t, x);
+}
+
+void ticket_feed_riders(struct ticket *t)
+{
+    ticket_each(t, feed);
+    ticket_each(t, let_go_if_behind);
+    pace(t);
+}
+
+void ticket_writable(struct exchange *x)
+{
+    struct ticket *t = x->ticket;
+    x->blocked = false;
+    t->busy = true;
+    ticket_feed_riders(t);
+    t->busy = false;
+    ticket_settle(t);
+}
+
+void ticket_detach(struct exchange *x)
+{
+    struct ticket *t = x->ticket;
+    unlink_rider(t, x);
+    ticket_settle(t);
+}
+
+/* --- the end */
+void ticket_fail(struct ticket *t, const struct openai_error *e, uint64_t retry_ms)
+{
+    ticket_unlist(t);
+    t->ended = true;
+    t->ended_us = clock_us();
+    t->tape.ended = true;
+    for (struct exchange *x = t->riders, *next; x; x = next) {
+        next = x->rider_next;
+        if (x->streaming) continue;
+        x->upstream_us = t->ended_us - t->started_us;
+        if (retry_ms) http_set_headerf(x->r, "Retry-After", "%llu", (unsigned long long)((retry_ms + 999) / 1000));
+        reply_error(x, e);
+        ticket_off(t, x);
+    }
+    ticket_feed_riders(t);
+}
