@@ -21,7 +21,9 @@ struct engine_options {
     int block_size;           /* 0 = 16 */
     uint64_t kv_bytes;        /* KV pool; 0 = 512 MiB, at least one full-length sequence */
     bool prefix_caching;
-    int queue_max;            /* waiting requests; 0 = 256 -> ERR_FULL */
+    int prompt_rows_decoding; /* rows prompt chunks may take while others decode: bounds the gap between two tokens;
+                               * 0 = a quarter of max_num_batched_tokens, at least 32 */
+    int queue_max;            /* waiting choices; 0 = 256 -> ERR_FULL */
     const char *isa;
     bool exact;
 };
@@ -31,8 +33,8 @@ enum engine_finish { ENGINE_STOP, ENGINE_LENGTH, ENGINE_CANCELLED, ENGINE_FAILED
 struct engine_token {
     int choice;               /* 0..n-1 */
     int32_t id;
-    float logprob;            /* log-softmax of the raw logits at id */
-    const struct sampler_logprob *top; /* [n_top], borrowed during the call */
+    float logprob;            /* log-softmax of the raw logits at id; 0 unless sampling.n_top_logprobs >= 0 */
+    const struct sampler_top *top; /* [n_top], borrowed during the call */
     int n_top;
 };
 struct engine_end {
@@ -42,16 +44,17 @@ struct engine_end {
     const char *error;        /* a sentence for ENGINE_FAILED, else NULL */
 };
 
+enum { ENGINE_CHOICES_MAX = 16, ENGINE_END_IDS_MAX = 64 };
+
 struct engine_submit_options {
     const int32_t *prompt;    /* [n_prompt] token ids, copied; 1 <= n_prompt < max_model_len */
     int n_prompt;
     int n;                    /* choices, 1..16: share prompt blocks, copy-on-write tail */
     int max_tokens;           /* clamped so that prompt + max_tokens <= max_model_len; <= 0 = as many as fit */
     struct sampler_params sampling; /* biases are copied; choice i uses seed + i */
-    int n_top;                /* top logprobs per token, 0..20 */
     uint64_t salt;            /* separates prefix-cache users; 0 = shared */
     int priority;             /* 0 = online, 1 = batch */
-    /* Token ids that end a choice (never passed to on_token as text); copied, at most 16. */
+    /* Token ids that end a choice (counted in completion_tokens, never passed to on_token); copied, at most ENGINE_END_IDS_MAX. */
     const int32_t *end_ids;
     int n_end_ids;
     bool ignore_end;
@@ -67,10 +70,11 @@ MUST enum err engine_open(struct engine **out, const struct engine_options *o, s
 void engine_close(struct engine *g);
 const struct model_info *engine_model(const struct engine *g);
 const struct gguf *engine_gguf(const struct engine *g);
-int engine_max_len(const struct engine *g);
+int engine_max_len(const struct engine *g); /* tokens of prompt and answer together */
+int engine_block_size(const struct engine *g);
 
-/* ERR_TOO_LARGE: prompt too long, with all the numbers in *e. ERR_FULL: queue full, retry later. On OK *out may be cancelled until its
- * last on_end has returned. */
+/* ERR_TOO_LARGE: prompt too long, with all the numbers in *e. ERR_FULL: queue full, retry later. ERR_RANGE: a sampling value, a bias's
+ * or prompt's token id. ERR_CLOSED: closing. Callbacks may come before this returns. On OK *id_out may be cancelled until the last on_end. */
 MUST enum err engine_submit(struct engine *g, const struct engine_submit_options *o, uint64_t *id_out, struct errmsg *e);
 /* By id: idempotent, unknown ids are ignored. on_end(ENGINE_CANCELLED) follows within one step; blocks are free then. */
 void engine_cancel(struct engine *g, uint64_t id);

@@ -15,24 +15,24 @@ struct fake_kv {
     struct fake_cell *cells; /* [n_blocks][bt] */
 };
 
-static struct fake_kv fake_kv_new(int n_blocks, int bt, int vocab)
+static inline struct fake_kv fake_kv_new(int n_blocks, int bt, int vocab)
 {
     struct fake_kv k = {n_blocks, bt, vocab, xcalloc((size_t)n_blocks * (size_t)bt, sizeof(struct fake_cell))};
     memset(k.cells, 0xff, (size_t)n_blocks * (size_t)bt * sizeof *k.cells);
     return k;
 }
 
-static uint64_t fake_mix(uint64_t h, int32_t token, int32_t pos)
+static inline uint64_t fake_mix(uint64_t h, int32_t token, int32_t pos)
 {
     h ^= (uint64_t)(uint32_t)token * 0x9E3779B97F4A7C15u + (uint64_t)(uint32_t)pos;
     h *= 0xD6E8FEB86659FD93u;
     return h ^ h >> 29;
 }
 
-static int32_t fake_next(uint64_t h, int vocab) { return (int32_t)((h >> 7) % (uint64_t)vocab); }
+static inline int32_t fake_next(uint64_t h, int vocab) { return (int32_t)((h >> 7) % (uint64_t)vocab); }
 
 /* What the sequence would say alone. choice stands for a sampler's seed. */
-static int32_t fake_alone(const int32_t *tokens, int n, int vocab, int choice)
+static inline int32_t fake_alone(const int32_t *tokens, int n, int vocab, int choice)
 {
     uint64_t h = 1;
     for (int i = 0; i < n; i++)
@@ -40,7 +40,7 @@ static int32_t fake_alone(const int32_t *tokens, int n, int vocab, int choice)
     return fake_next(fake_mix(h, choice, -1), vocab);
 }
 
-static void fake_copy(struct fake_kv *k, const struct sched_plan *plan)
+static inline void fake_copy(struct fake_kv *k, const struct sched_plan *plan)
 {
     for (int i = 0; i < plan->n_copies; i++) {
         const struct sched_copy *c = &plan->copies[i];
@@ -49,7 +49,7 @@ static void fake_copy(struct fake_kv *k, const struct sched_plan *plan)
 }
 
 /* hash[n_out]: hash of everything row out_row attends to. */
-static void fake_forward(struct fake_kv *k, const struct batch *b, uint64_t *hash)
+static inline void fake_forward(struct fake_kv *k, const struct batch *b, uint64_t *hash)
 {
     for (int i = 0; i < b->n_rows; i++) {
         kv_block block = b->block_table[b->seq[i]][b->pos[i] / k->bt];

@@ -1,0 +1,260 @@
+/* engine.c - life of an engine and the way in: sizes, submit, cancel, stats. The work is in engine_step.c. */
+#include "engine/engine.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "engine/engine_private.h"
+#include "engine/model/gguf.h"
+#include "engine/model/model_plan.h"
+
+static void model_forward_call(void *arg, const struct model_batch *b, float *logits) { model_forward(arg, b, logits); }
+static void model_copy_call(void *arg, int32_t dst, int32_t src, int n) { model_kv_copy(arg, dst, src, n); }
+static void model_close_call(void *arg) { model_close(arg); }
+
+enum err engine_open_with(struct engine **out, const struct engine_forward *model, const struct engine_sizes *size, struct errmsg *e)
+{
+    *out = NULL;
+    size_t n_logits = (size_t)size->max_num_seqs * (size_t)model->n_vocab;
+    struct engine *g = xcalloc(1, sizeof *g);
+    g->model = *model;
+    g->size = *size;
+    g->next_id = 1;
+    pthread_mutex_init(&g->lock, NULL);
+    pthread_cond_init(&g->wake, NULL);
+    struct sched_options so = {.n_blocks = size->n_blocks, .block_tokens = size->block_size, .max_running = size->max_num_seqs,
+                               /* all that engine_submit lets in may wait at once: the queue's bound is kept there */
+                               .max_waiting = size->queue_max + size->max_num_seqs, .max_batch_rows = size->max_batch, .max_len = size->max_len,
+                               .prefix_caching = size->prefix_caching, .hash_seed = rng_entropy(), .root = size->root};
+    g->sched = sched_new(&so);
+    sched_set_prompt_rows(g->sched, size->prompt_rows);
+    g->batch = batch_new(size->max_batch, size->max_num_seqs);
+    g->n_seqs = so.max_running + so.max_waiting;
+    g->by_seq = xcalloc((size_t)g->n_seqs, sizeof *g->by_seq);
+    g->logits = try_malloc(n_logits * sizeof(float));
+    g->logits_copy = try_malloc((size_t)model->n_vocab * sizeof(float));
+    g->scratch = sampler_scratch_new(model->n_vocab);
+    if (!g->logits || !g->logits_copy) {
+        g->model.close = NULL; /* stays the caller's */
+        engine_close(g);
+        return err_set(e, ERR_FULL, "no memory for %zu bytes of logits", n_logits * sizeof(float));
+    }
+    g->snapshot.max_num_seqs = size->max_num_seqs;
+    g->snapshot.blocks_total = size->n_blocks;
+    g->has_thread = !pthread_create(&g->thread, NULL, engine_step_main, g);
+    ASSERT(g->has_thread);
+    *out = g;
+    return OK;
+}
+
+static int or_default(int v, int preset) { return v > 0 ? v : preset; }
+
+/* Every size from options and the file's header, before weights are read, so that a wrong one costs no loading time. */
+static enum err resolve_sizes(const struct engine_options *o, struct engine_sizes *s, struct errmsg *e)
+{
+    struct gguf *file;
+    struct model_plan plan;
+    enum err code = gguf_open(&file, o->model_path, e);
+    if (code) return code;
+    code = model_plan_read(&plan, file, e);
+    if (code) {
+        gguf_close(file);
+        return code;
+    }
+    uint64_t per_token = (uint64_t)plan.n_layer * (uint64_t)plan.n_kv_head * (uint64_t)plan.head_dim * 2 * (o->exact ? 4 : 2);
+    int context = plan.context_length;
+    model_plan_fini(&plan);
+    gguf_close(file);
+
+    *s = (struct engine_sizes){.block_size = or_default(o->block_size, 16), .max_len = or_default(o->max_model_len, context),
+                               .max_num_seqs = or_default(o->max_num_seqs, 16), .max_batch = or_default(o->max_num_batched_tokens, 256),
+                               .queue_max = or_default(o->queue_max, 256), .prefix_caching = o->prefix_caching};
+    if (s->max_len > context) return err_set(e, ERR_RANGE, "max_model_len %d is over the model's context of %d positions", s->max_len, context);
+    if (s->max_len < 2) return err_set(e, ERR_RANGE, "max_model_len %d is below 2", s->max_len);
+    if (s->max_batch < s->max_num_seqs) s->max_batch = s->max_num_seqs;
+    s->prompt_rows = or_default(o->prompt_rows_decoding, s->max_batch / 4 > 32 ? s->max_batch / 4 : 32);
+    uint64_t bytes = o->kv_bytes ? o->kv_bytes : 512u << 20, block_bytes = per_token * (uint64_t)s->block_size;
+    uint64_t one = ((uint64_t)s->max_len + (uint64_t)s->block_size - 1) / (uint64_t)s->block_size, n = bytes / block_bytes;
+    if (n < one) {
+        if (o->kv_bytes)
+            return err_set(e, ERR_RANGE, "kv_bytes %llu holds %llu tokens; one sequence of max_model_len %d needs %llu bytes",
+                           (unsigned long long)bytes, (unsigned long long)(n * (uint64_t)s->block_size), s->max_len, (unsigned long long)(one * block_bytes));
+        n = one;
+    }
+    uint64_t useful = one * (uint64_t)s->max_num_seqs * 4; /* beyond it only ever older prefixes would be kept */
+    if (!o->kv_bytes && n > useful) n = useful;
+    if (n > 1 << 24) n = 1 << 24;
+    s->n_blocks = (int)n;
+    return OK;
+}
+
+enum err engine_open(struct engine **out, const struct engine_options *o, struct errmsg *e)
+{
+    struct engine_sizes size;
+    struct model *m;
+    *out = NULL;
+    enum err code = resolve_sizes(o, &size, e);
+    if (code) return code;
+    struct model_options mo = {.n_threads = o->n_threads, .block_tokens = size.block_size, .n_blocks = size.n_blocks, .max_batch_tokens = size.max_batch,
+                               .max_seqs = size.max_num_seqs, .context_max = size.max_len, .isa = o->isa, .exact = o->exact};
+    code = model_open(&m, o->model_path, &mo, e);
+    if (code) return code;
+    const struct model_info *info = model_info(m);
+    size.root = hash_bytes(0, str_of(info->file_hash));
+    struct engine_forward f = {m, model_forward_call, model_copy_call, model_close_call, info, model_gguf(m), info->n_vocab};
+    code = engine_open_with(out, &f, &size, e);
+    if (code) {
+        model_close(m);
+        return code;
+    }
+    log_info("engine", "model=%s arch=%s layers=%d vocab=%d max_len=%d max_num_seqs=%d batch=%d kv_blocks=%d block=%d kv_mib=%llu full_length_seqs=%d",
+             info->name, info->arch, info->n_layer, info->n_vocab, size.max_len, size.max_num_seqs, size.max_batch, size.n_blocks, size.block_size,
+             (unsigned long long)(info->kv_bytes_per_token * (uint64_t)size.block_size * (uint64_t)size.n_blocks >> 20),
+             size.n_blocks / ((size.max_len + size.block_size - 1) / size.block_size));
+    return OK;
+}
+
+void engine_close(struct engine *g)
+{
+    if (!g) return;
+    if (g->has_thread) {
+        pthread_mutex_lock(&g->lock);
+        g->closing = true;
+        pthread_cond_signal(&g->wake);
+        pthread_mutex_unlock(&g->lock);
+        pthread_join(g->thread, NULL);
+    }
+    ASSERT(!g->live && !g->inbox);
+    sched_free(g->sched);
+    batch_free(g->batch);
+    mem_free(g->by_seq);
+    mem_free(g->logits);
+    mem_free(g->logits_copy);
+    sampler_scratch_free(g->scratch);
+    pthread_mutex_destroy(&g->lock);
+    pthread_cond_destroy(&g->wake);
+    if (g->model.close) g->model.close(g->model.arg);
+    mem_free(g);
+}
+
+const struct model_info *engine_model(const struct engine *g) { return g->model.info; }
+const struct gguf *engine_gguf(const struct engine *g) { return g->model.gguf; }
+int engine_max_len(const struct engine *g) { return g->size.max_len; }
+int engine_block_size(const struct engine *g) { return g->size.block_size; }
+
+void request_free(struct request *r)
+{
+    for (int i = 0; i < r->n_choices; i++) {
+        sampler_free(r->choices[i].sampler);
+        mem_free(r->choices[i].tokens);
+    }
+    mem_free(r);
+}
+
+static enum err check_prompt(const struct engine *g, const struct engine_submit_options *o, struct errmsg *e)
+{
+    ASSERT(o->n >= 1 && o->n <= ENGINE_CHOICES_MAX && o->n_end_ids >= 0 && o->n_end_ids <= ENGINE_END_IDS_MAX);
+    if (o->n_prompt < 1) return err_set(e, ERR_RANGE, "the prompt is empty");
+    int64_t pool = (int64_t)g->size.n_blocks * g->size.block_size;
+    if (o->n_prompt >= g->size.max_len)
+        return err_set(e, ERR_TOO_LARGE, "the prompt has %d tokens and max_tokens is %d, but the context is %d tokens: at most %d for the prompt", o->n_prompt,
+                       o->max_tokens > 0 ? o->max_tokens : 1, g->size.max_len, g->size.max_len - 1);
+    if (o->n_prompt >= pool)
+        return err_set(e, ERR_TOO_LARGE, "the prompt has %d tokens, but the KV cache holds %lld: at most %lld for the prompt", o->n_prompt, (long long)pool,
+                       (long long)pool - 1);
+    for (int i = 0; i < o->n_prompt; i++)
+        if (o->prompt[i] < 0 || o->prompt[i] >= g->model.n_vocab)
+            return err_set(e, ERR_RANGE, "prompt token %d is %d, outside the vocabulary of %d", i, o->prompt[i], g->model.n_vocab);
+    return OK;
+}
+
+static enum err fill_choice(struct engine *g, struct request *r, int i, const struct engine_submit_options *o, struct errmsg *e)
+{
+    struct choice *c = &r->choices[i];
+    struct sampler_params sampling = o->sampling;
+    sampling.seed += (uint64_t)i;
+    c->request = r;
+    c->index = i;
+    c->seq = -1;
+    c->tokens = try_malloc((size_t)r->n_limit * sizeof *c->tokens);
+    if (!c->tokens) return err_set(e, ERR_FULL, "no memory for %d tokens", r->n_limit);
+    memcpy(c->tokens, o->prompt, (size_t)o->n_prompt * sizeof *c->tokens);
+    enum err code = sampler_new(&c->sampler, &sampling, g->model.n_vocab, e);
+    if (!code) sampler_prompt(c->sampler, o->prompt, o->n_prompt);
+    return code;
+}
+
+static enum err enqueue(struct engine *g, struct request *r, uint64_t *id_out, struct errmsg *e)
+{
+    enum err code = OK;
+    pthread_mutex_lock(&g->lock);
+    int room = g->size.queue_max + g->size.max_num_seqs - g->n_live_choices;
+    if (g->closing) {
+        code = err_set(e, ERR_CLOSED, "the engine is closing");
+    } else if (r->n_choices > room) {
+        code = err_set(e, ERR_FULL, "%d choices run or wait (max_num_seqs %d, queue %d), no room for %d more", g->n_live_choices, g->size.max_num_seqs,
+                       g->size.queue_max, r->n_choices);
+    } else {
+        *id_out = r->id = g->next_id++; /* before the step thread can see, and end, it */
+        if (g->inbox_last)
+            g->inbox_last->next = r;
+        else
+            g->inbox = r;
+        g->inbox_last = r;
+        g->n_live_choices += r->n_choices;
+        g->inbox_tokens += (uint64_t)r->n_prompt;
+    }
+    if (!code) pthread_cond_signal(&g->wake);
+    pthread_mutex_unlock(&g->lock);
+    return code;
+}
+
+enum err engine_submit(struct engine *g, const struct engine_submit_options *o, uint64_t *id_out, struct errmsg *e)
+{
+    enum err code = check_prompt(g, o, e);
+    if (code) return code;
+    struct request *r = try_calloc(1, sizeof *r);
+    if (!r) return err_set(e, ERR_FULL, "no memory for a request");
+    int room = g->size.max_len - o->n_prompt;
+    r->n_choices = r->n_live = o->n;
+    r->n_prompt = o->n_prompt;
+    r->n_limit = o->n_prompt + (o->max_tokens > 0 && o->max_tokens < room ? o->max_tokens : room);
+    r->salt = o->salt;
+    r->priority = o->priority;
+    r->ignore_end = o->ignore_end;
+    r->n_end_ids = o->n_end_ids;
+    if (o->n_end_ids) memcpy(r->end_ids, o->end_ids, (size_t)o->n_end_ids * sizeof *o->end_ids);
+    r->on_token = o->on_token;
+    r->on_end = o->on_end;
+    r->arg = o->arg;
+    for (int i = 0; i < o->n && !code; i++)
+        code = fill_choice(g, r, i, o, e);
+    if (!code) code = enqueue(g, r, id_out, e);
+    if (code) request_free(r);
+    return code;
+}
+
+void engine_cancel(struct engine *g, uint64_t id)
+{
+    pthread_mutex_lock(&g->lock);
+    for (int list = 0; list < 2; list++)
+        for (struct request *r = list ? g->inbox : g->live; r; r = r->next)
+            if (r->id == id) r->cancelled = g->any_cancelled = true;
+    pthread_mutex_unlock(&g->lock);
+}
+
+void engine_stats(struct engine *g, struct engine_stats *out)
+{
+    pthread_mutex_lock(&g->lock);
+    *out = g->snapshot;
+    out->waiting_prompt_tokens += g->inbox_tokens;
+    for (const struct request *r = g->inbox; r; r = r->next)
+        out->waiting += r->n_choices;
+    pthread_mutex_unlock(&g->lock);
+    out->last_success_ms = atomic_load(&g->last_success_ms);
+    uint64_t last = atomic_load(&g->last_step_ms), now = clock_ms();
+    out->step_age_ms = atomic_load(&g->busy) && now > last ? now - last : 0;
+}

@@ -1,0 +1,91 @@
+/* engine_private.h - private to engine/: requests, choices, and what the step thread needs from a model (a seam, so that tests can put
+ * a pretended one there). Threading: fields under "lock" are guarded by it, everything else belongs to the step thread. */
+#ifndef DEJA_ENGINE_ENGINE_PRIVATE_H
+#define DEJA_ENGINE_ENGINE_PRIVATE_H
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/hash.h"
+#include "engine/engine.h"
+#include "engine/sched/batch.h"
+
+/* A model as the step thread sees it. info, gguf, close may be NULL. */
+struct engine_forward {
+    void *arg;
+    void (*forward)(void *arg, const struct model_batch *b, float *logits);
+    void (*kv_copy)(void *arg, int32_t dst, int32_t src, int n_tokens);
+    void (*close)(void *arg);
+    const struct model_info *info;
+    const struct gguf *gguf;
+    int n_vocab;
+};
+
+/* Sizes with every default resolved. */
+struct engine_sizes {
+    int n_blocks, block_size, max_len, max_num_seqs, max_batch, queue_max, prompt_rows;
+    bool prefix_caching;
+    bool check_every_step; /* tests: sched_check after each plan */
+    struct hash128 root;
+};
+
+struct choice {
+    struct request *request;
+    int index, seq; /* seq -1: not handed to the scheduler, or ended */
+    int n_generated;
+    int32_t *tokens; /* [n_limit] prompt and generated */
+    struct sampler *sampler;
+    bool ended;
+};
+
+struct request {
+    struct request *next; /* inbox or live list */
+    uint64_t id, salt;
+    int n_choices, n_live, n_prompt, n_limit, priority;
+    bool want_logprobs, ignore_end, cancelled; /* cancelled: under lock */
+    int32_t end_ids[ENGINE_END_IDS_MAX];
+    int n_end_ids;
+    bool (*on_token)(void *arg, const struct engine_token *t);
+    void (*on_end)(void *arg, const struct engine_end *end);
+    void *arg;
+    struct choice choices[ENGINE_CHOICES_MAX];
+};
+
+struct engine {
+    struct engine_forward model;
+    struct engine_sizes size;
+    pthread_t thread;
+    bool has_thread;
+
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    /* under lock */
+    struct request *inbox, *inbox_last; /* submitted, not yet seen by the step thread */
+    struct request *live;               /* handed to the scheduler (the list changes under lock) */
+    int n_live_choices;                 /* in inbox and live */
+    uint64_t inbox_tokens, next_id;
+    bool closing, any_cancelled;
+    struct engine_stats snapshot;       /* what the step thread last published */
+
+    _Atomic uint64_t last_step_ms;      /* when the last step ended, or work arrived on an idle engine */
+    _Atomic uint64_t last_success_ms;
+    _Atomic bool busy;
+
+    /* step thread */
+    struct sched *sched;
+    struct batch *batch;
+    struct choice **by_seq; /* [n_seqs] */
+    int n_seqs;
+    float *logits;          /* [max_num_seqs][n_vocab] */
+    float *logits_copy;     /* [n_vocab]: sampling overwrites, forks sample the same row again */
+    struct sampler_scratch *scratch;
+    struct engine_stats count; /* counters only */
+    double rows_per_s;      /* exponential mean */
+};
+
+/* engine.c */
+MUST enum err engine_open_with(struct engine **out, const struct engine_forward *model, const struct engine_sizes *size, struct errmsg *e);
+void request_free(struct request *r);
+/* engine_step.c */
+void *engine_step_main(void *g);
+
+#endif
