@@ -1,0 +1,367 @@
+/* guard.c - the chain of guards. Each returns true when it refuses and says what differs. Order: cheap and certain first. Which
+ * refusals are worth their price was measured on question sets of our own (docs/guards.md tells how); the rules follow kinds of
+ * difference (a number, an opposite, an order), never single sentences. */
+#include "cache/guard.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "cache/guard_align.h"
+
+const char *const guard_names[] = {"length", "script", "language", "identifier", "number", "unit", "currency", "time", "date", "relative_time", "negation", "quantifier",
+                                   "question", "modality", "tense", "antonym", "order", "replaced_word", "added_word", "no_content", NULL};
+
+struct guard {
+    struct guard_lexicon *lexicon;
+};
+struct comparison {
+    const struct guard *g;
+    const struct guard_text *a, *b;
+    struct guard_alignment align;
+    struct guard_verdict *out;
+};
+
+struct guard *guard_new(void)
+{
+    struct guard *g = xcalloc(1, sizeof *g);
+    g->lexicon = guard_lexicon_new();
+    return g;
+}
+
+void guard_free(struct guard *g)
+{
+    if (!g) return;
+    guard_lexicon_free(g->lexicon);
+    mem_free(g);
+}
+
+static bool refuse(struct guard_verdict *v, const char *name, struct str a, struct str b)
+{
+    v->refused_by = name;
+    int n = snprintf(v->detail, sizeof v->detail, STR_FMT " / " STR_FMT, STR_ARG(a.n > 24 ? str_sub(a, 0, 24) : a), STR_ARG(b.n > 24 ? str_sub(b, 0, 24) : b));
+    size_t cut = utf8_complete((struct str){v->detail, n < 0 ? 0 : strlen(v->detail)});
+    v->detail[cut] = 0;
+    return true;
+}
+
+static const struct str none = {"-", 1};
+
+/* --- writing */
+static bool script_differs(struct comparison *c)
+{
+    unsigned a = c->a->scripts, b = c->b->scripts;
+    /* Latin words inside Chinese text are common, so Latin alone decides nothing once both have another script */
+    unsigned mask = (a & b & ~(unsigned)GS_LATIN) ? ~(unsigned)GS_LATIN : ~0u;
+    if ((a & mask) == (b & mask)) return false;
+    return refuse(c->out, "script", none, none);
+}
+
+static int main_language(const struct guard_text *t)
+{
+    int best = 0, n = 1;
+    for (int i = 1; i < 8; i++)
+        if (t->foreign_words[i] > n && t->foreign_words[i] > t->english_words) best = i, n = t->foreign_words[i];
+    return best ? best : t->english_words >= 2 ? 100 : 0;
+}
+
+static bool language_differs(struct comparison *c)
+{
+    int a = main_language(c->a), b = main_language(c->b);
+    return a && b && a != b && refuse(c->out, "language", none, none);
+}
+
+/* --- things that must be equal one by one */
+static const struct guard_token *unmatched(const struct guard_text *a, const struct guard_text *b, int kind, uint32_t classes)
+{
+    bool used[GUARD_TOKENS_MAX] = {0};
+    for (size_t i = 0; i < a->n; i++) {
+        const struct guard_token *k = &a->tokens[i];
+        if ((classes ? !(k->classes & classes) || k->kind == GT_NUMBER : k->kind != kind) || k->weak) continue;
+        bool found = false;
+        for (size_t j = 0; j < b->n && !found; j++) {
+            const struct guard_token *m = &b->tokens[j];
+            bool same_kind = classes ? (m->classes & classes) && m->kind != GT_NUMBER : m->kind == kind;
+            if (used[j] || !same_kind || !str_eq(k->canon, m->canon)) continue;
+            used[j] = found = true;
+        }
+        if (!found) return k;
+    }
+    return NULL;
+}
+
+static bool multiset_differs(struct comparison *c, int kind, uint32_t classes, const char *name)
+{
+    const struct guard_token *a = unmatched(c->a, c->b, kind, classes), *b = unmatched(c->b, c->a, kind, classes);
+    if (!a && !b) return false;
+    return refuse(c->out, name, a ? a->text : none, b ? b->text : none);
+}
+
+/* Numbers by value; a number read as one may stand against nothing ("one message", "a message"). */
+static bool numbers_differ(struct comparison *c)
+{
+    const struct guard_text *t[2] = {c->a, c->b};
+    for (int side = 0; side < 2; side++) {
+        const struct guard_text *a = t[side], *b = t[1 - side];
+        bool used[GUARD_TOKENS_MAX] = {0};
+        for (size_t i = 0; i < a->n; i++) {
+            const struct guard_token *k = &a->tokens[i];
+            if (k->kind != GT_NUMBER) continue;
+            const struct guard_token *found = NULL;
+            for (int pass = 0; pass < 2 && !found; pass++) { /* same unit first */
+                for (size_t j = 0; j < b->n && !found; j++) {
+                    const struct guard_token *m = &b->tokens[j];
+                    if (used[j] || m->kind != GT_NUMBER || !str_eq(k->canon, m->canon) || (!pass && !str_eq(k->unit, m->unit))) continue;
+                    used[j] = true;
+                    found = m;
+                }
+            }
+            if (!found && k->weak) continue;
+            if (!found) return refuse(c->out, "number", k->text, none);
+            if (!str_eq(found->unit, k->unit) && !(found->weak || k->weak))
+                return refuse(c->out, str_starts(k->unit, STR("cur:")) || str_starts(found->unit, STR("cur:")) ? "currency" : "unit", k->text, found->text);
+        }
+    }
+    return false;
+}
+
+/* Every currency named, as a unit or alone. Single characters (块) name one only behind a number. */
+static bool names_currency(const struct guard_text *t, struct str canon)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        const struct guard_token *k = &t->tokens[i];
+        if (k->kind == GT_NUMBER ? str_eq(k->unit, canon) : k->word && (k->word->classes & GC_CURRENCY) && str_eq(k->canon, canon)) return true;
+    }
+    return false;
+}
+
+static bool currencies_differ(struct comparison *c)
+{
+    const struct guard_text *t[2] = {c->a, c->b};
+    for (int side = 0; side < 2; side++)
+        for (size_t i = 0; i < t[side]->n; i++) {
+            const struct guard_token *k = &t[side]->tokens[i];
+            bool alone = k->word && (k->word->classes & GC_CURRENCY) && k->kind != GT_NUMBER && !(k->kind == GT_HAN && k->text.n <= 3);
+            if (alone && !names_currency(t[1 - side], k->canon)) return refuse(c->out, "currency", k->text, none);
+        }
+    return false;
+}
+
+static bool dates_differ(struct comparison *c)
+{
+    /* written dates and named days share one space: 元旦 is d:--01-01 in both */
+    const struct guard_text *t[2] = {c->a, c->b};
+    for (int side = 0; side < 2; side++)
+        for (size_t i = 0; i < t[side]->n; i++) {
+            const struct guard_token *k = &t[side]->tokens[i];
+            bool named = k->kind != GT_NUMBER && (k->classes & GC_DATE);
+            if (k->kind != GT_DATE && !named) continue;
+            bool found = false;
+            for (size_t j = 0; j < t[1 - side]->n && !found; j++) {
+                const struct guard_token *m = &t[1 - side]->tokens[j];
+                if (m->kind != GT_DATE && !(m->kind != GT_NUMBER && (m->classes & GC_DATE))) continue;
+                struct str x = str_starts(k->canon, STR("date:--")) ? str_sub(k->canon, 6, 99) : str_starts(k->canon, STR("d:")) ? str_sub(k->canon, 2, 99) : k->canon;
+                struct str y = str_starts(m->canon, STR("date:--")) ? str_sub(m->canon, 6, 99) : str_starts(m->canon, STR("d:")) ? str_sub(m->canon, 2, 99) : m->canon;
+                found = str_eq(x, y);
+            }
+            if (!found) return refuse(c->out, "date", k->text, none);
+        }
+    return false;
+}
+
+/* --- what is said as a whole */
+static bool negation_differs(struct comparison *c)
+{
+    if (((c->a->negations ^ c->b->negations) & 1) == 0) return false;
+    return refuse(c->out, "negation", none, none);
+}
+
+/* The content right behind "only": members only may, members may only. */
+static struct str only_about(const struct guard_text *t)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        if (!t->tokens[i].word || t->tokens[i].word->quant != GK_ONLY) continue;
+        for (size_t j = i + 1; j < t->n; j++)
+            if (t->tokens[j].content) return t->tokens[j].canon;
+        return (struct str){"", 0};
+    }
+    return (struct str){"", 0};
+}
+
+static bool has_weak_one(const struct guard_text *t)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if (t->tokens[i].kind == GT_NUMBER && t->tokens[i].weak) return true;
+    return false;
+}
+
+static bool quantifier_differs(struct comparison *c)
+{
+    const unsigned strong = ~(1u << GK_ANY | 1u << GK_MANY);
+    unsigned a = c->a->quants & strong, b = c->b->quants & strong;
+    if (a != b) return refuse(c->out, "quantifier", none, none);
+    if (c->a->quants != c->b->quants && (has_weak_one(c->a) || has_weak_one(c->b))) return refuse(c->out, "quantifier", none, none);
+    if ((a & 1u << GK_ONLY) && !str_eq(only_about(c->a), only_about(c->b))) return refuse(c->out, "quantifier", only_about(c->a), only_about(c->b));
+    return false;
+}
+
+static const char *const question_names[] = {"", "how", "how much", "how many", "how long", "how often", "how far", "when", "where", "who", "why", "which", "what", "yes/no"};
+
+static struct str question_text(unsigned mask)
+{
+    for (unsigned i = 1; i <= GQ_YESNO; i++)
+        if (mask & 1u << i) return str_of(question_names[i]);
+    return none;
+}
+
+/* Kinds of question that both spell out and that differ. Vague "what" stands for many. */
+static bool question_differs(struct comparison *c)
+{
+    const unsigned vague = 1u << GQ_WHAT | 1u << GQ_WHICH;
+    unsigned a = c->a->questions, b = c->b->questions;
+    if (a & ~vague) a &= ~vague;
+    if (b & ~vague) b &= ~vague;
+    c->out->asks_alike = a == b || !a || !b;
+    if (!a || !b || (a & b)) return false;
+    if ((a & vague) && (b & vague)) return false;
+    bool one_vague = (a & vague) || (b & vague);
+    bool close = c->out->shared >= 0.5f;
+    if (one_vague && !close) return false;
+    return refuse(c->out, "question", question_text(a), question_text(b));
+}
+
+static unsigned duty(unsigned modals)
+{
+    return modals & 1u << GM_NEED ? (modals & ~(1u << GM_NEED)) | 1u << GM_MUST : modals;
+}
+
+static bool modality_differs(struct comparison *c)
+{
+    /* in how/where/when questions "can", "do" and "should" ask the same */
+    const unsigned open = ~(1u << GQ_YESNO);
+    if ((c->a->questions & open) || (c->b->questions & open)) return false;
+    unsigned a = duty(c->a->modals), b = duty(c->b->modals), must = 1u << GM_MUST;
+    if (a && b && !(a & b)) return refuse(c->out, "modality", none, none);
+    bool strong_a = c->a->modals & must, strong_b = c->b->modals & must;
+    if ((strong_a && !b) || (strong_b && !a)) return refuse(c->out, "modality", none, none);
+    return false;
+}
+
+static bool tense_differs(struct comparison *c)
+{
+    bool clash = (c->a->past && c->b->future && !c->b->past && !c->a->future) || (c->b->past && c->a->future && !c->a->past && !c->b->future);
+    return clash && refuse(c->out, "tense", none, none);
+}
+
+/* --- words */
+static bool negated_form(struct str a, struct str b) /* b = un-, dis-, in-, im-, ir-, non-, de- + a */
+{
+    static const char *const prefixes[] = {"un", "dis", "in", "im", "ir", "il", "non", "de", "mis"};
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+        struct str p = str_of(prefixes[i]);
+        if (a.n >= 4 && b.n == a.n + p.n && str_starts(b, p) && str_ends(b, a)) return true;
+    }
+    return false;
+}
+
+static bool opposites(struct comparison *c)
+{
+    const struct guard_alignment *al = &c->align;
+    for (size_t i = 0; i < al->n_left_a; i++)
+        for (size_t j = 0; j < al->n_left_b; j++) {
+            const struct guard_token *a = &c->a->tokens[al->left_a[i]], *b = &c->b->tokens[al->left_b[j]];
+            bool prefixed = a->kind == GT_WORD && b->kind == GT_WORD && (negated_form(a->text, b->text) || negated_form(b->text, a->text));
+            if (prefixed || guard_lexicon_opposite(c->g->lexicon, a->canon, b->canon)) return refuse(c->out, "antonym", a->text, b->text);
+        }
+    return false;
+}
+
+static bool order_differs(struct comparison *c)
+{
+    const struct guard_text *a = c->a, *b = c->b;
+    bool close = c->out->shared >= 0.5f;
+    if (close && c->align.moved) return refuse(c->out, "order", none, none);
+    /* can I call you, can you call me */
+    if (close && a->n_persons >= 2 && a->n_persons == b->n_persons && memchr(a->persons, '1', a->n_persons) && memchr(a->persons, '2', a->n_persons) &&
+        a->persons[0] != b->persons[0] && memchr(b->persons, a->persons[0], b->n_persons))
+        return refuse(c->out, "order", none, none);
+    return false;
+}
+
+static bool words_differ(struct comparison *c)
+{
+    const struct guard_alignment *al = &c->align;
+    if (!al->n_left_a && !al->n_left_b) return false;
+    struct str a = al->n_left_a ? c->a->tokens[al->left_a[0]].text : none, b = al->n_left_b ? c->b->tokens[al->left_b[0]].text : none;
+    size_t all = al->all_a > al->all_b ? al->all_a : al->all_b;
+    /* the same sentence but for a piece: what true rewordings never look like */
+    bool skeleton = al->all_in_order * 5 >= all * 3;
+    if (al->n_left_a && al->n_left_b && (c->out->shared >= 0.5f || skeleton)) return refuse(c->out, "replaced_word", a, b);
+    if ((!al->n_left_a || !al->n_left_b) && (c->out->shared >= 0.5f || skeleton)) return refuse(c->out, "added_word", a, b);
+    return false;
+}
+
+/* Texts without any content word ("and then?", "yes") are the same only when they are equal token by token. */
+static bool empty_and_different(struct comparison *c)
+{
+    if (c->align.n_a && c->align.n_b) return false;
+    if (!c->align.n_a && !c->align.n_b && c->align.all_in_order == c->align.all_a && c->align.all_a == c->align.all_b && c->align.all_a) return false;
+    return refuse(c->out, "no_content", none, none);
+}
+
+/* What only a question says ("when", "how much") may not be missing on the other side when nothing else tells them apart. */
+static bool question_explained(const struct guard_text *a, const struct guard_text *b)
+{
+    const unsigned light = 1u << GQ_HOW | 1u << GQ_WHAT | 1u << GQ_YESNO | 1u << GQ_WHICH;
+    unsigned x = a->questions | b->questions;
+    if ((a->questions & ~light) == (b->questions & ~light)) return true;
+    if (a->negations && b->negations) return !(x & ~(light | 1u << GQ_WHY)); /* "why can't I", "I can't" */
+    return false;
+}
+
+static bool any_refuses(struct comparison *c)
+{
+    return script_differs(c) || language_differs(c) || multiset_differs(c, GT_IDENT, 0, "identifier") || numbers_differ(c) || currencies_differ(c) ||
+           multiset_differs(c, GT_TIME, 0, "time") || dates_differ(c) || multiset_differs(c, -1, GC_WHEN, "relative_time") || negation_differs(c) ||
+           quantifier_differs(c) || question_differs(c) || modality_differs(c) || tense_differs(c) || opposites(c) || order_differs(c) || words_differ(c) ||
+           empty_and_different(c);
+}
+
+void guard_check(const struct guard *g, struct str query, struct str stored, struct guard_verdict *out)
+{
+    memset(out, 0, sizeof *out);
+    out->refused_by = "";
+    out->language = guard_language(query);
+    struct guard_text a, b;
+    guard_text_read(&a, g->lexicon, query);
+    guard_text_read(&b, g->lexicon, stored);
+    if (a.too_long || b.too_long) {
+        refuse(out, "length", none, none);
+        return;
+    }
+    struct comparison c = {.g = g, .a = &a, .b = &b, .out = out};
+    guard_align(&a, &b, &c.align);
+    int longer = c.align.weight_a > c.align.weight_b ? c.align.weight_a : c.align.weight_b;
+    int shorter = c.align.weight_a + c.align.weight_b - longer;
+    out->shared = longer ? (float)c.align.shared / (float)longer : 0;
+    out->contained = shorter ? (float)c.align.shared / (float)shorter : 0;
+    if (any_refuses(&c)) return;
+    bool explained = !c.align.n_left_a && !c.align.n_left_b && !c.align.moved;
+    if (explained && !question_explained(&a, &b)) {
+        refuse(out, "question", question_text(a.questions), question_text(b.questions));
+        return;
+    }
+    out->allowed = true;
+    out->same = explained;
+}
+
+char guard_language(struct str text)
+{
+    while (text.n) {
+        uint32_t c;
+        size_t n = utf8_decode(text, &c);
+        if (n && c >= 0x3400 && c <= 0x9FFF) return 'z';
+        text = str_sub(text, n ? n : 1, text.n);
+    }
+    return 'e';
+}

@@ -1,0 +1,33 @@
+/* guard.h - may the stored answer to one question be used for another? Two questions are read into tokens and compared; a guard is a
+ * rule that refuses, each with a name. Similar vectors are never a reason to allow what a guard refuses: one-word swaps score
+ * higher than true rewordings in every encoder (docs/design.md).
+ *   same     every content word of one is explained by the other (equal, synonym, inflection, slip of the keyboard), in the same
+ *            order, nothing else differs: the answer may be used whatever the vectors say
+ *   allowed  no guard refuses, wording differs freely: whether it is used is up to cache/policy.h
+ * Pure and read-only after guard_new: any number of threads may check at once. */
+#ifndef DEJA_CACHE_GUARD_H
+#define DEJA_CACHE_GUARD_H
+#include "base/str.h"
+
+struct guard;
+struct guard_verdict {
+    bool allowed, same;
+    const char *refused_by; /* static name without "guard:", "" when allowed */
+    char detail[64];        /* what differs, for people; "" when allowed. Holds text of the questions: never logged at info */
+    float shared;           /* 0..1: content in common, by weight, of the longer one */
+    float contained;        /* 0..1: of the shorter one */
+    bool asks_alike;        /* the same kind of question, as far as both say */
+    char language;          /* 'z' or 'e' */
+};
+
+struct guard *guard_new(void); /* reads the word lists, about 5 ms and 2 MB */
+void guard_free(struct guard *g);
+/* The order of the two does not matter for the result. */
+void guard_check(const struct guard *g, struct str query, struct str stored, struct guard_verdict *out);
+/* 'z' when there is Chinese in it, else 'e'. */
+char guard_language(struct str text);
+
+/* Names of all guards, for metrics and docs; NULL ends the list. */
+extern const char *const guard_names[];
+
+#endif

@@ -1,0 +1,17 @@
+/* guard_align.h - which content tokens of two questions correspond. Pure. */
+#ifndef DEJA_CACHE_GUARD_ALIGN_H
+#define DEJA_CACHE_GUARD_ALIGN_H
+#include "cache/guard_text.h"
+
+struct guard_alignment {
+    size_t n_a, n_b;                      /* content tokens */
+    int weight_a, weight_b, shared;       /* by weight; shared counts in-order and moved ones */
+    size_t in_order, moved;               /* pairs; moved = equal but elsewhere in the order */
+    uint8_t left_a[GUARD_TOKENS_MAX], left_b[GUARD_TOKENS_MAX]; /* token indices without a partner */
+    size_t n_left_a, n_left_b;
+    size_t all_in_order, all_a, all_b;    /* the same over every token, grammar included */
+};
+void guard_align(const struct guard_text *a, const struct guard_text *b, struct guard_alignment *out);
+bool guard_tokens_equal(const struct guard_token *a, const struct guard_token *b);
+
+#endif

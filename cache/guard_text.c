@@ -1,0 +1,296 @@
+/* guard_text.c - from units to tokens: the longest phrase of the lexicon, or a number, or the unit alone; then what the sentence
+ * as a whole says (what is asked, negated, required, of how many), kept beside the tokens that carry content. */
+#include "cache/guard_text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct str guard_text_keep(struct guard_text *t, struct str s)
+{
+    if (t->pool_n + s.n + 1 > sizeof t->pool) {
+        t->too_long = true;
+        return (struct str){"", 0};
+    }
+    char *p = t->pool + t->pool_n;
+    if (s.n) memcpy(p, s.p, s.n);
+    p[s.n] = 0; /* for sscanf */
+    t->pool_n += s.n + 1;
+    return (struct str){p, s.n};
+}
+
+static bool joins_with_blank(const struct guard_unit *a, const struct guard_unit *b)
+{
+    return a->kind != GU_HAN && b->kind != GU_HAN;
+}
+
+const struct guard_word *guard_text_phrase(const struct guard_text *t, const struct guard_lexicon *x, size_t i, size_t *n_units)
+{
+    char text[96];
+    size_t ends[GUARD_PHRASE_HANS_MAX], n = 0, bytes = 0, words = 0;
+    for (; n < GUARD_PHRASE_HANS_MAX && i + n < t->n_units && words < GUARD_PHRASE_WORDS_MAX; n++) {
+        const struct guard_unit *u = &t->units[i + n];
+        if ((n && u->clause_start) || u->kind == GU_SYMBOL || u->kind == GU_OTHER) break;
+        bool blank = n && joins_with_blank(u - 1, u);
+        if (bytes + u->text.n + 1 > sizeof text) break;
+        if (blank) text[bytes++] = ' ';
+        memcpy(text + bytes, u->text.p, u->text.n);
+        bytes += u->text.n;
+        ends[n] = bytes;
+        words += u->kind != GU_HAN;
+    }
+    for (; n > 0; n--) {
+        const struct guard_word *w = guard_lexicon_find(x, (struct str){text, ends[n - 1]});
+        /* words that stand only in the list of opposites have no class, yet must be seen as one piece */
+        if (w) {
+            *n_units = n;
+            return w;
+        }
+    }
+    return NULL;
+}
+
+/* --- one token */
+static struct guard_token *push(struct guard_text *t, struct guard_token k)
+{
+    if (t->n == GUARD_TOKENS_MAX) {
+        t->too_long = true;
+        return NULL;
+    }
+    t->tokens[t->n] = k;
+    return &t->tokens[t->n++];
+}
+
+static struct str span(const struct guard_text *t, size_t i, size_t n)
+{
+    const struct guard_unit *first = &t->units[i], *last = &t->units[i + n - 1];
+    bool folded = first->text.p >= t->folded && first->text.p < t->folded + sizeof t->folded && last->text.p >= first->text.p &&
+                  last->text.p < t->folded + sizeof t->folded;
+    return folded ? (struct str){first->text.p, (size_t)(last->text.p + last->text.n - first->text.p)} : first->text;
+}
+
+static bool is_vague_month(struct str s)
+{
+    return str_eqz(s, "may") || str_eqz(s, "march") || str_eqz(s, "mar") || str_eqz(s, "sep") || str_eqz(s, "dec") || str_eqz(s, "jan");
+}
+
+static bool number_in(const struct guard_token *k, long long min, long long max, long long *v)
+{
+    return k->kind == GT_NUMBER && !k->unit.n && k->canon.n > 2 && sscanf(k->canon.p, "%*c:%4lld", v) == 1 && *v >= min && *v <= max && k->canon.n < 7;
+}
+
+static bool month_context(const struct guard_text *t)
+{
+    static const char *const before[] = {"in", "of", "since", "until", "by", "from", "during", "next", "last", "this", "before", "after", "mid", "early", "late", "every", "each"};
+    if (!t->n) return false;
+    for (size_t i = 0; i < sizeof before / sizeof *before; i++)
+        if (str_eqz(t->tokens[t->n - 1].text, before[i])) return true;
+    return false;
+}
+
+/* 1 June 2025, June 1st, June 2025, June. Returns units used, 0 = not a month here. */
+static size_t read_month(struct guard_text *t, const struct guard_lexicon *x, size_t i, const struct guard_word *w)
+{
+    long long day = 0, year = 0, v = 0;
+    size_t used = 1, back = 0;
+    if (t->n && number_in(&t->tokens[t->n - 1], 1, 31, &day)) back = 1;
+    else if (t->n > 1 && str_eqz(t->tokens[t->n - 1].text, "of") && number_in(&t->tokens[t->n - 2], 1, 31, &day)) back = 2;
+    for (int k = 0; k < 2 && i + used < t->n_units; k++) {
+        struct guard_token next = {0};
+        size_t n = t->units[i + used].kind == GU_DIGITS || t->units[i + used].kind == GU_WORD ? guard_number_read(t, x, i + used, &next) : 0;
+        if (n && !day && number_in(&next, 1, 31, &v)) day = v, used += n;
+        else if (n && !year && number_in(&next, 1900, 2199, &v)) year = v, used += n;
+        else break;
+    }
+    if (!back && used == 1 && is_vague_month(t->units[i].text) && !month_context(t)) return 0;
+    char text[24];
+    int n = snprintf(text, sizeof text, "d:");
+    if (year) n += snprintf(text + n, sizeof text - (size_t)n, "%lld", year);
+    n += snprintf(text + n, sizeof text - (size_t)n, "-%02d-", w->month);
+    if (day) n += snprintf(text + n, sizeof text - (size_t)n, "%02lld", day);
+    t->n -= back;
+    push(t, (struct guard_token){.text = span(t, i, used), .canon = guard_text_keep(t, (struct str){text, (size_t)n}), .kind = GT_DATE});
+    return used;
+}
+
+static bool clause_ends(const struct guard_text *t, size_t i)
+{
+    return i >= t->n_units || t->units[i].clause_start;
+}
+
+static bool is_soft_unit(const struct guard_text *t, const struct guard_lexicon *x, size_t i)
+{
+    const struct guard_word *w = i < t->n_units ? guard_lexicon_find(x, t->units[i].text) : NULL;
+    return w && (w->classes & GC_SOFT);
+}
+
+/* Chinese question forms: 能不能, 需不需要 (returns 2: skip the first half), a 不 or 没 at the end (returns 1). */
+static size_t read_a_not_a(struct guard_text *t, size_t i)
+{
+    const struct guard_unit *u = &t->units[i];
+    if (u->kind != GU_HAN) return 0;
+    if (i + 2 < t->n_units && !u[1].clause_start && !u[2].clause_start && (str_eqz(u[1].text, "不") || str_eqz(u[1].text, "没")) && str_eq(u->text, u[2].text)) {
+        t->questions |= 1u << GQ_YESNO;
+        return 2;
+    }
+    if ((str_eqz(u->text, "不") || str_eqz(u->text, "没")) && i && clause_ends(t, i + 1)) {
+        t->questions |= 1u << GQ_YESNO;
+        return 1;
+    }
+    return 0;
+}
+
+/* --- what the sentence says as a whole */
+static void note_question(struct guard_text *t, const struct guard_word *w, bool *clause_asked)
+{
+    if (*clause_asked) return; /* "what happens when ..." asks what, not when */
+    *clause_asked = true;
+    t->questions |= 1u << w->question;
+}
+
+static void note(struct guard_text *t, struct guard_token *k, bool *clause_asked)
+{
+    const struct guard_word *w = k->word;
+    if (w->classes & GC_QUESTION) note_question(t, w, clause_asked);
+    if (w->classes & GC_QUANT) t->quants |= 1u << w->quant;
+    if (w->classes & GC_MODAL) t->modals |= 1u << w->modal;
+    if (w->classes & GC_NEG) t->negations++;
+    if (w->classes & GC_YESNO_END) t->questions |= 1u << GQ_YESNO;
+    if (w->classes & GC_PAST) t->past = true;
+    if (w->classes & GC_FUTURE) t->future = true;
+    if (w->classes & GC_ENGLISH) t->english_words++;
+    if ((w->classes & GC_FOREIGN) && w->language < 8) t->foreign_words[w->language]++;
+    if ((w->classes & (GC_PERSON1 | GC_PERSON2)) && t->n_persons < GUARD_PERSONS_MAX) t->persons[t->n_persons++] = w->classes & GC_PERSON1 ? '1' : '2';
+}
+
+static bool carries_content(const struct guard_text *t, const struct guard_token *k)
+{
+    if (k->kind == GT_NUMBER) return !k->weak;
+    if (!k->word) return true;
+    uint32_t c = k->word->classes;
+    if (c & (GC_PERSON3 | GC_SYNONYM)) return !(c & (GC_SOFT | GC_UNABLE)) || (c & GC_PERSON3);
+    if (c & (GC_SOFT | GC_DROP | GC_QUESTION | GC_QUANT | GC_MODAL | GC_NEG | GC_YESNO_END | GC_WHEN | GC_WEAK_WHEN)) return false;
+    if ((c & GC_MEASURE) && !(c & (GC_UNIT | GC_CURRENCY)) && t->n && t->tokens[t->n - 1].word &&
+        (t->tokens[t->n - 1].word->classes & (GC_QUESTION | GC_QUANT | GC_SOFT)))
+        return false; /* 哪张, 每次 */
+    return true;
+}
+
+static void push_word(struct guard_text *t, const struct guard_lexicon *x, size_t i, size_t n, const struct guard_word *w, bool *clause_asked)
+{
+    const struct guard_unit *u = &t->units[i];
+    struct guard_token k = {.text = span(t, i, n), .word = w, .clause_start = u->clause_start, .capital = u->capital};
+    k.kind = (uint8_t)(u->kind == GU_IDENT ? GT_IDENT : u->kind == GU_HAN ? GT_HAN : u->kind == GU_SYMBOL ? GT_SYMBOL : u->kind == GU_OTHER ? GT_OTHER : GT_WORD);
+    if (!w && k.kind == GT_WORD) { /* an inflection of a known word? */
+        size_t n_stems = guard_stems(t, u->text, k.stems);
+        for (size_t s = 1; s < n_stems && !w; s++) w = guard_lexicon_find(x, k.stems[s]);
+        if (w && (w->classes & (GC_SYNONYM | GC_UNIT | GC_CURRENCY)) == 0) w = NULL; /* only names of things and actions inflect */
+        k.word = w;
+    }
+    k.canon = w ? w->canon : k.text;
+    k.weight = k.kind == GT_HAN && n == 1 ? 1 : 2;
+    if (w) {
+        k.classes = w->classes;
+        if (w->classes & GC_DROP && !(w->classes & GC_SYNONYM)) return;
+        note(t, &k, clause_asked);
+        if ((w->classes & GC_YESNO_END) && !(w->classes & GC_SYNONYM)) return;
+        if (w->classes & GC_KNOWN && !(w->classes & ~(uint32_t)(GC_KNOWN | GC_ENGLISH)) && k.kind == GT_WORD && !k.stems[1].n) guard_stems(t, u->text, k.stems);
+    }
+    k.content = carries_content(t, &k);
+    push(t, k);
+}
+
+/* Yes/no questions by their first word: "Is ...", "..., can I ...". The "not" of "isn't" at that place asks, it does not deny. */
+static void note_clause_start(struct guard_text *t, const struct guard_lexicon *x, size_t i)
+{
+    const struct guard_unit *u = &t->units[i];
+    const struct guard_word *w = u->clause_start && u->kind == GU_WORD ? guard_lexicon_find(x, u->text) : NULL;
+    if (!w || !(w->classes & GC_AUX)) return;
+    bool negated = i + 1 < t->n_units && str_eqz(t->units[i + 1].text, "not") && t->units[i + 1].contracted;
+    if (!is_soft_unit(t, x, i + (negated ? 2 : 1)) && !negated && i + 1 < t->n_units && t->units[i + 1].kind == GU_WORD) {
+        const struct guard_word *next = guard_lexicon_find(x, t->units[i + 1].text);
+        if (next && (next->classes & GC_NEG)) return; /* "Do not open": an order */
+    }
+    t->questions |= 1u << GQ_YESNO;
+    bool be = str_eqz(u->text, "is") || str_eqz(u->text, "are") || str_eqz(u->text, "was");
+    if (negated && be && is_soft_unit(t, x, i + 2)) t->negations--;
+}
+
+static void join_currency_and_clock(struct guard_text *t)
+{
+    if (t->n < 2) return;
+    struct guard_token *a = &t->tokens[t->n - 2], *b = &t->tokens[t->n - 1];
+    if (!a->word) return;
+    if ((a->word->classes & GC_CURRENCY) && b->kind == GT_NUMBER && !b->unit.n) {
+        b->unit = a->word->canon;
+        b->classes |= GC_CURRENCY;
+        b->weak = false;
+        b->content = true;
+        if (b->canon.n > 3 && str_find_char(b->canon, '.') > 0)
+            while (b->canon.n > 3 && (str_ends(b->canon, STR("0")) || str_ends(b->canon, STR(".")))) {
+                bool dot = str_ends(b->canon, STR("."));
+                b->canon.n--;
+                if (dot) break;
+            }
+        *a = *b;
+        t->n--;
+    } else if ((a->word->classes & GC_CLOCK) && (a->word->classes & GC_WHEN) && b->kind == GT_TIME) {
+        long long hour, minute;
+        if (sscanf(b->canon.p, "t:%2lld:%2lld", &hour, &minute) != 2) return;
+        if (a->word->clock == 12 && hour < 12) hour += 12;
+        char text[16];
+        int n = snprintf(text, sizeof text, "t:%02lld:%02lld", hour, minute);
+        b->canon = guard_text_keep(t, (struct str){text, (size_t)n});
+        *a = *b;
+        t->n--;
+    }
+}
+
+static size_t read_number(struct guard_text *t, const struct guard_lexicon *x, size_t i, size_t phrase_units)
+{
+    struct guard_token k = {.clause_start = t->units[i].clause_start};
+    size_t n = guard_number_read(t, x, i, &k);
+    if (!n || (phrase_units > 1 && n <= phrase_units)) return 0;
+    k.text = span(t, i, n);
+    k.weight = 2;
+    k.content = !k.weak;
+    push(t, k);
+    join_currency_and_clock(t);
+    return n;
+}
+
+static bool symbol_counts(struct str s)
+{
+    return s.n == 1 && strchr("=<>^+%", s.p[0]) != NULL;
+}
+
+void guard_text_read(struct guard_text *t, const struct guard_lexicon *x, struct str text)
+{
+    memset(t, 0, offsetof(struct guard_text, units));
+    t->n_units = t->folded_n = t->pool_n = 0;
+    if (text.n > GUARD_TEXT_BYTES_MAX) {
+        t->too_long = true;
+        return;
+    }
+    guard_units_read(t, x, text);
+    bool clause_asked = false;
+    size_t i = 0;
+    while (i < t->n_units && !t->too_long) {
+        const struct guard_unit *u = &t->units[i];
+        size_t n = 1, used;
+        if (u->clause_start) clause_asked = false;
+        note_clause_start(t, x, i);
+        const struct guard_word *w = u->kind == GU_SYMBOL ? guard_lexicon_find(x, u->text) : guard_text_phrase(t, x, i, &n);
+        if (u->kind == GU_SYMBOL && !w && !symbol_counts(u->text)) {
+            i++;
+        } else if (!(w && (w->classes & GC_YESNO_END)) && (used = read_a_not_a(t, i)) > 0) {
+            i += used;
+        } else if (w && n == 1 && (w->classes & GC_MONTH) && (used = read_month(t, x, i, w)) > 0) {
+            i += used;
+        } else if ((u->kind == GU_DIGITS || u->kind == GU_HAN || u->kind == GU_WORD) && (used = read_number(t, x, i, w ? n : 0)) > 0) {
+            i += used;
+        } else {
+            push_word(t, x, i, w ? n : 1, w, &clause_asked);
+            i += w ? n : 1;
+        }
+    }
+}
