@@ -35,7 +35,7 @@ static inline json_t *case_next_json(struct str *text)
     while (str_next(text, '\n', &line)) {
         if (!line.n) continue;
         json_error_t why;
-        json_t *v = json_loadb(line.p, line.n, 0, &why);
+        json_t *v = json_loadb(line.p, line.n, JSON_ALLOW_NUL, &why);
         if (!v) {
             printf("bad case file: %s\n", why.text);
             abort();
