@@ -24,7 +24,7 @@ static inline bool case_write_file(const char *path, const void *bytes, size_t n
 {
     FILE *f = fopen(path, "wb");
     if (!f) return false;
-    bool ok = fwrite(bytes, 1, n, f) == n;
+    bool ok = n == 0 || fwrite(bytes, 1, n, f) == n;
     return fclose(f) == 0 && ok;
 }
 
