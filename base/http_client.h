@@ -15,7 +15,13 @@ struct http_client_options {
     const char *ca_file;     /* NULL = the system's store */
 };
 struct http_client *http_client_new(struct loop *l, const struct http_client_options *o);
-void http_client_free(struct http_client *c); /* running calls end with ERR_CANCELLED */
+/* Running calls end with ERR_CANCELLED, inside; their on_done must not start new ones. Goes before its loop. NULL is fine. */
+void http_client_free(struct http_client *c);
+struct http_client_stats {
+    uint64_t calls, connections, reused, retried; /* totals */
+    int open_calls, idle_connections;
+};
+struct http_client_stats http_client_stats(const struct http_client *c);
 
 struct http_origin { /* scheme://host[:port][/base] parsed once */
     bool tls;
@@ -49,15 +55,17 @@ struct http_reply_head {
 struct http_call_handler {
     void (*on_head)(void *arg, const struct http_reply_head *head); /* may be NULL */
     void (*on_body)(void *arg, struct str bytes);                   /* as it arrives, de-chunked; may be NULL */
-    /* err OK: the reply was complete. ERR_CLOSED: cut off (also a short Content-Length or unfinished chunk),
-     * ERR_TIMEOUT, ERR_UNAVAILABLE (connect), ERR_CORRUPT (not HTTP), ERR_CANCELLED. e has a sentence. */
+    /* err OK: the reply was complete. ERR_UNAVAILABLE: no connection (name, refusal, TLS, connect_timeout_ms): nothing was
+     * sent. ERR_CLOSED: cut off (also a short Content-Length or unfinished chunk), ERR_TIMEOUT, ERR_TOO_LARGE,
+     * ERR_CORRUPT (not HTTP), ERR_INVALID (the call's own method, path or headers), ERR_CANCELLED. e has a sentence,
+     * never NULL. The client must not be freed from a callback; new calls may be made. */
     void (*on_done)(void *arg, enum err code, const struct errmsg *e);
     void *arg;
 };
 /* Never NULL. */
 struct http_call *http_call(struct http_client *c, const struct http_call_options *o, const struct http_call_handler *h);
 void http_call_cancel(struct http_call *call); /* on_done(ERR_CANCELLED) follows; idempotent; dead after on_done */
-/* Back-pressure: stop and go on reading the body. */
+/* Back-pressure: stop and go on reading the body. While paused no time-out runs and a cut is not noticed. */
 void http_call_pause(struct http_call *call);
 void http_call_resume(struct http_call *call);
 

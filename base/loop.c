@@ -146,7 +146,11 @@ void loop_free(struct loop *l)
     for (int i = 0; i < l->n_signals; i++)
         event_free(l->signals[i].ev);
     if (l->wake_ev) event_free(l->wake_ev);
-    if (l->base) event_base_free(l->base);
+    if (l->base) {
+        /* a freed bufferevent with a deferred callback on its way lets go only when that has been run down */
+        event_base_loop(l->base, EVLOOP_NONBLOCK);
+        event_base_free(l->base);
+    }
     if (l->wake_fd >= 0) close(l->wake_fd);
     pthread_mutex_destroy(&l->lock);
     mem_free(l);
