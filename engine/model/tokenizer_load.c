@@ -147,6 +147,17 @@ enum err tokenizer_from_gguf(struct tokenizer **out, const struct gguf *g, struc
     return err;
 }
 
+enum err chat_template_from_gguf(struct chat_template **out, const struct gguf *g, struct errmsg *e)
+{
+    struct str source;
+    *out = NULL;
+    enum err err = gguf_str(g, "tokenizer.chat_template", &source, e);
+    if (err) return err;
+    err = chat_template_new(out, source, e);
+    if (err) err_prefix(e, "tokenizer.chat_template");
+    return err;
+}
+
 void tokenizer_token_text(const struct gguf *g, const char *id_key, char *out, size_t cap)
 {
     ASSERT(cap > 0);

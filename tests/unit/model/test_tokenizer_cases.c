@@ -118,4 +118,59 @@ TEST(end_tokens_are_those_that_close_a_turn)
     tokenizer_free(t);
 }
 
+/* One chat: the file's template renders the reference's text, and its tokens are the reference's: what a user wrote
+ * never becomes a control token, while words run across the borders of messages as in the plain text. */
+static void check_chat_case(const struct tokenizer *t, const struct chat_template *template, const json_t *c)
+{
+    struct chat_render_options opt = {.messages = json_object_get(c, "messages"),
+                                      .add_generation_prompt = json_is_true(json_object_get(c, "add_generation_prompt")),
+                                      .bos_token = "<|im_start|>",
+                                      .eos_token = "<|im_end|>",
+                                      .text_max = 1 << 20,
+                                      .steps_max = 100000};
+    struct chat_rendering r;
+    struct errmsg e = {0};
+    struct token_list ids;
+    enum err err = chat_template_render(template, &opt, &r, &e);
+    CHECK_AT(!err, "%s: %s", case_text(c, "id"), e.text);
+    if (err) return;
+    CHECK_STR(buf_view(&r.text), case_text(c, "rendered"));
+    token_list_init(&ids, 100000);
+    tokenizer_encode_segments(t, buf_view(&r.text), r.segments, r.n_segments, 0, &ids);
+    check_ids(c, "ids", &ids);
+    token_list_fini(&ids);
+    chat_rendering_fini(&r);
+}
+
+TEST(chats_become_the_reference_ids)
+{
+    struct gguf *g = open_model(families[0].file);
+    if (!g) SKIP("the model file is not in the cache folder");
+    struct tokenizer *t = open_family("smollm2");
+    struct chat_template *template;
+    struct errmsg e = {0};
+    struct buf file;
+    buf_init(&file, 1 << 20);
+    REQUIRE(t && chat_template_from_gguf(&template, g, &e) == OK);
+    REQUIRE(case_read_file(TEST_DATA "/tokenizer.jsonl", &file));
+    struct str text = buf_view(&file), line;
+    int n = 0;
+    while (str_next(&text, '\n', &line)) {
+        json_t *c = json_loadb(line.p, line.n, JSON_ALLOW_NUL, NULL);
+        if (c && json_object_get(c, "messages")) {
+            check_chat_case(t, template, c);
+            n++;
+        }
+        json_decref(c);
+    }
+    CHECK(n >= 6);
+    char eos[64];
+    tokenizer_token_text(g, "tokenizer.ggml.eos_token_id", eos, sizeof eos);
+    CHECK_Z(eos, "<|im_end|>");
+    buf_fini(&file);
+    chat_template_free(template);
+    tokenizer_free(t);
+    gguf_close(g);
+}
+
 TEST_MAIN()
