@@ -9,17 +9,22 @@ INLINE vf load_kv(const bool f32, const void *base, size_t i)
     return f32 ? vf_load((const float *)base + i) : vf_load_f16((const uint16_t *)base + i);
 }
 
-/* Scores of n queries (from first on) with `g` groups of VF_LANES tokens at k[0..g). */
-INLINE void score_group(const int n, const int g, const bool f32, const struct attend *a, int first, const void *const k[2],
-                        const int at[2])
+/* One or two groups of VF_LANES tokens: their K, and where their scores go in a query's row. */
+struct group {
+    const void *k[2];
+    int at[2];
+};
+
+/* Scores of n queries (from first on) with g groups. */
+INLINE void score_group(const int n, const int g, const bool f32, const struct attend *a, int first, const struct group *to)
 {
     vf acc[2][ATTEND_QUERIES_MAX];
     for (int j = 0; j < g; j++)
         for (int i = 0; i < n; i++) acc[j][i] = vf_zero();
     const float *q = a->q + first;
     for (int d = 0; d < a->head_dim; d++, q += a->n_queries) {
-        vf k0 = load_kv(f32, k[0], (size_t)d * (size_t)a->lanes);
-        vf k1 = g > 1 ? load_kv(f32, k[1], (size_t)d * (size_t)a->lanes) : k0;
+        vf k0 = load_kv(f32, to->k[0], (size_t)d * (size_t)a->lanes);
+        vf k1 = g > 1 ? load_kv(f32, to->k[1], (size_t)d * (size_t)a->lanes) : k0;
 #pragma GCC unroll 12
         for (int i = 0; i < n; i++) {
             vf qi = vf_set1(q[i]);
@@ -28,7 +33,7 @@ INLINE void score_group(const int n, const int g, const bool f32, const struct a
         }
     }
     for (int j = 0; j < g; j++)
-        for (int i = 0; i < n; i++) vf_store(a->score + (first + i) * a->score_stride + at[j], acc[j][i]);
+        for (int i = 0; i < n; i++) vf_store(a->score + (first + i) * a->score_stride + to->at[j], acc[j][i]);
 }
 
 /* All token groups of the part. Groups are stored in ascending order: lanes that pad a short block are overwritten by the next. */
@@ -36,15 +41,15 @@ INLINE void score_part(const int n, const bool f32, const struct attend *a, int 
 {
     int per_block = a->lanes / VF_LANES, n_groups = a->n_blocks * per_block, pair = n <= 4 ? 2 : 1;
     for (int i = 0; i < n_groups; i += pair) {
-        const void *k[2];
-        int at[2], g = i + pair <= n_groups ? pair : 1;
+        struct group to;
+        int g = i + pair <= n_groups ? pair : 1;
         for (int j = 0; j < g; j++) {
             int lane = (i + j) % per_block * VF_LANES, b = (i + j) / per_block;
-            k[j] = (const char *)a->block[b] + (size_t)lane * (f32 ? 4 : 2);
-            at[j] = b * a->block_tokens + lane;
+            to.k[j] = (const char *)a->block[b] + (size_t)lane * (f32 ? 4 : 2);
+            to.at[j] = b * a->block_tokens + lane;
         }
-        if (n <= 4 && g == 2) score_group(n, 2, f32, a, first, k, at);
-        else score_group(n, 1, f32, a, first, k, at);
+        if (n <= 4 && g == 2) score_group(n, 2, f32, a, first, &to);
+        else score_group(n, 1, f32, a, first, &to);
     }
 }
 

@@ -108,23 +108,31 @@ INLINE __m256i two(const struct unpacked *u, int g, const int8_t *q)
     return _mm256_add_epi16(_mm256_maddubs_epi16(u->w[g], four(q + 4 * g)), _mm256_maddubs_epi16(u->w[g + 1], four(q + 4 * g + 4)));
 }
 
+/* One column's 32 activations. */
+struct column {
+    const int8_t *q;
+    const float *d, *s;
+    const int32_t *neg;
+};
+
 /* acc + scale * sum over the run, for one column; 4-, 5- and 6-bit types. */
-INLINE __m256 run_dot(const enum packing k, const struct unpacked *u, const int8_t *q, const float *d, const float *s, const int32_t *neg, __m256 acc)
+INLINE __m256 run_dot(const enum packing k, const struct unpacked *u, const struct column x, __m256 acc)
 {
-    __m256 dx = _mm256_broadcast_ss(d);
+    const int8_t *q = x.q;
+    __m256 dx = _mm256_broadcast_ss(x.d);
     if (k == PACK_Q6_K) {
         __m256i a = _mm256_add_epi32(widen(two(u, 0, q)), widen(two(u, 2, q)));
         __m256i b = _mm256_add_epi32(widen(two(u, 4, q)), widen(two(u, 6, q)));
-        a = _mm256_add_epi32(a, _mm256_set1_epi32(neg[0] * 32));
-        b = _mm256_add_epi32(b, _mm256_set1_epi32(neg[1] * 32));
+        a = _mm256_add_epi32(a, _mm256_set1_epi32(x.neg[0] * 32));
+        b = _mm256_add_epi32(b, _mm256_set1_epi32(x.neg[1] * 32));
         acc = _mm256_fmadd_ps(_mm256_mul_ps(u->d[0], dx), _mm256_cvtepi32_ps(a), acc);
         return _mm256_fmadd_ps(_mm256_mul_ps(u->d[1], dx), _mm256_cvtepi32_ps(b), acc);
     }
     __m256i a = _mm256_add_epi16(two(u, 0, q), two(u, 2, q)), b = _mm256_add_epi16(two(u, 4, q), two(u, 6, q));
     __m256i sum = five_bits(k) ? _mm256_add_epi32(widen(a), widen(b)) : widen(_mm256_add_epi16(a, b));
-    if (!has_min(k)) sum = _mm256_add_epi32(sum, _mm256_set1_epi32((neg[0] + neg[1]) * offset_of(k)));
+    if (!has_min(k)) sum = _mm256_add_epi32(sum, _mm256_set1_epi32((x.neg[0] + x.neg[1]) * offset_of(k)));
     acc = _mm256_fmadd_ps(_mm256_mul_ps(u->d[0], dx), _mm256_cvtepi32_ps(sum), acc);
-    return has_min(k) ? _mm256_fmadd_ps(u->m, _mm256_broadcast_ss(s), acc) : acc;
+    return has_min(k) ? _mm256_fmadd_ps(u->m, _mm256_broadcast_ss(x.s), acc) : acc;
 }
 
 INLINE void int_columns(const enum packing k, const int n, const struct panel *p, const struct act_tile *t, const struct panel_out *o)
@@ -141,7 +149,8 @@ INLINE void int_columns(const enum packing k, const int n, const struct panel *p
         if (k == PACK_Q6_K) add_two_bits(p->high + (size_t)run * 8 * R, u.w);
         unpack_scales(k, p, run, &u);
 #pragma GCC unroll 4
-        for (int c = 0; c < n; c++) acc[c] = run_dot(k, &u, q + c * QUANT_RUN, d + c, s + c, neg + 2 * c, acc[c]);
+        for (int c = 0; c < n; c++) 
+            acc[c] = run_dot(k, &u, (struct column){q + c * QUANT_RUN, d + c, s + c, neg + 2 * c}, acc[c]);
     }
     for (int c = 0; c < n; c++) finish(o, c, acc[c]);
 }

@@ -115,26 +115,33 @@ INLINE __m512i four(const int8_t *q)
     return _mm512_set1_epi32(v);
 }
 
+/* One column's 32 activations. */
+struct column {
+    const int8_t *q;
+    const float *d, *s;
+    const int32_t *neg;
+};
+
 /* acc + scale * sum over the run, for one column. */
-INLINE __m512 run_dot(const enum packing k, const struct unpacked *u, const int8_t *q, const float *d, const float *s, const int32_t *neg, __m512 acc)
+INLINE __m512 run_dot(const enum packing k, const struct unpacked *u, const struct column x, __m512 acc)
 {
     __m512i a = _mm512_setzero_si512(), b = a;
     if (!has_min(k)) {
-        a = _mm512_slli_epi32(_mm512_set1_epi32(neg[0]), (unsigned)offset_bits(k));
-        b = _mm512_slli_epi32(_mm512_set1_epi32(neg[1]), (unsigned)offset_bits(k));
+        a = _mm512_slli_epi32(_mm512_set1_epi32(x.neg[0]), (unsigned)offset_bits(k));
+        b = _mm512_slli_epi32(_mm512_set1_epi32(x.neg[1]), (unsigned)offset_bits(k));
     }
 #pragma GCC unroll 4
     for (int j = 0; j < 4; j++) {
-        a = _mm512_dpbusd_epi32(a, u->w[j], four(q + 4 * j));
-        b = _mm512_dpbusd_epi32(b, u->w[j + 4], four(q + 16 + 4 * j));
+        a = _mm512_dpbusd_epi32(a, u->w[j], four(x.q + 4 * j));
+        b = _mm512_dpbusd_epi32(b, u->w[j + 4], four(x.q + 16 + 4 * j));
     }
-    __m512 dx = _mm512_set1_ps(*d);
+    __m512 dx = _mm512_set1_ps(*x.d);
     if (k == PACK_Q6_K) {
         acc = _mm512_fmadd_ps(_mm512_mul_ps(u->d[0], dx), _mm512_cvtepi32_ps(a), acc);
         return _mm512_fmadd_ps(_mm512_mul_ps(u->d[1], dx), _mm512_cvtepi32_ps(b), acc);
     }
     acc = _mm512_fmadd_ps(_mm512_mul_ps(u->d[0], dx), _mm512_cvtepi32_ps(_mm512_add_epi32(a, b)), acc);
-    return has_min(k) ? _mm512_fmadd_ps(u->m, _mm512_set1_ps(*s), acc) : acc;
+    return has_min(k) ? _mm512_fmadd_ps(u->m, _mm512_set1_ps(*x.s), acc) : acc;
 }
 
 INLINE void int_columns(const enum packing k, const int n, const struct panel *p, const struct act_tile *t, const struct panel_out *o)
@@ -148,7 +155,8 @@ INLINE void int_columns(const enum packing k, const int n, const struct panel *p
         struct unpacked u;
         unpack(k, p, run, &u);
 #pragma GCC unroll 8
-        for (int c = 0; c < n; c++) acc[c] = run_dot(k, &u, q + c * QUANT_RUN, d + c, s + c, neg + 2 * c, acc[c]);
+        for (int c = 0; c < n; c++) 
+            acc[c] = run_dot(k, &u, (struct column){q + c * QUANT_RUN, d + c, s + c, neg + 2 * c}, acc[c]);
     }
     for (int c = 0; c < n; c++) finish(o, c, acc[c]);
 }
