@@ -1,0 +1,46 @@
+/* deja.c - main(): one program, one sub-command a room. Each sub-command reads its own options (`deja engine --help`). */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/engine_main.h"
+
+static int version_main(int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    puts("deja " DEJA_VERSION);
+    return 0;
+}
+
+static int help_main(int argc, char **argv);
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv); /* argv[0] is the name */
+    const char *help;
+} commands[] = {
+    {"engine", engine_main, "serve a GGUF model as an OpenAI-compatible server"},
+    {"version", version_main, "print the version"},
+    {"help", help_main, "print this"},
+};
+enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+
+static int help_main(int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    puts("usage: deja COMMAND [options]\n");
+    for (int i = 0; i < N_COMMANDS; i++)
+        printf("  %-10s %s\n", commands[i].name, commands[i].help);
+    puts("\n`deja COMMAND --help` lists its options.");
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "help";
+    if (!strcmp(name, "--help") || !strcmp(name, "-h")) name = "help";
+    if (!strcmp(name, "--version")) name = "version";
+    for (int i = 0; i < N_COMMANDS; i++)
+        if (!strcmp(name, commands[i].name)) return commands[i].run(argc - (argc > 1), argv + (argc > 1));
+    fprintf(stderr, "deja: no command \"%s\"; `deja help` lists them\n", name);
+    return 2;
+}

@@ -1,0 +1,28 @@
+/* options.h - the engine's options: one row each in options.c (flag, file key, environment, help). Threading: read at start only. */
+#ifndef DEJA_ENGINE_OPTIONS_H
+#define DEJA_ENGINE_OPTIONS_H
+#include "base/conf.h"
+#include "engine/engine.h"
+
+struct server_options { /* strings are borrowed from the conf */
+    struct engine_options engine;
+    const char *served_model_name; /* "" = the model's own */
+    const char *embed_model;       /* "" = none */
+    const char *host;
+    int port;
+    const char *log_level;
+    const char *check;             /* file to check instead of serving, "" = serve */
+    bool trust_gateway;            /* honour x-deja-salt and x-deja-priority */
+    bool has_seed;                 /* requests without a seed get this one */
+    uint64_t seed;
+    int drain_ms;
+    int body_bytes_max;
+    bool warm_up;
+};
+
+/* Free with conf_free. */
+struct conf *engine_conf_new(void);
+/* ERR_INVALID with a sentence when options contradict each other or a needed one is missing. */
+MUST enum err server_options_read(const struct conf *c, struct server_options *out, struct errmsg *e);
+
+#endif

@@ -1,0 +1,282 @@
+/* server.c - the server's life, its routes, and what every reply has in common. */
+#include "engine/server.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "engine/model/encoder.h"
+#include "engine/model/gguf.h"
+#include "engine/model/tokenizer_load.h"
+
+enum { WORK_QUEUE = 256, EMBED_QUEUE = 256, WARM_TOKENS = 4 };
+
+/* ChatML, for files that carry its control tokens but no template. */
+static const char chatml[] = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
+                             "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+/* ---- replies ---- */
+void server_mark(struct server *s, struct http_req *r)
+{
+    struct str id = http_req_header(r, "x-request-id");
+    bool sound = id.n > 0 && id.n <= 128;
+    for (size_t i = 0; i < id.n && sound; i++)
+        sound = id.p[i] > ' ' && id.p[i] < 127;
+    if (sound) {
+        http_set_header(r, "x-request-id", id);
+        return;
+    }
+    char hex[33];
+    uint64_t n = s->next_id++;
+    hash_hex(hash_bytes(s->id_seed ^ 0x7265716964, (struct str){(const char *)&n, sizeof n}), hex);
+    http_set_header(r, "x-request-id", str_of(hex));
+}
+
+/* Seconds until a queue that is full now has probably let somebody in. */
+static int retry_after_s(struct server *s)
+{
+    struct engine_stats st;
+    engine_stats(s->engine, &st);
+    double wait = st.drain_tokens_per_s > 1 ? (double)st.waiting_prompt_tokens / st.drain_tokens_per_s : 1;
+    return wait < 1 ? 1 : wait > 60 ? 60 : (int)(wait + 0.5);
+}
+
+void server_refuse(struct server *s, struct http_req *r, const struct openai_error *e)
+{
+    struct buf b;
+    buf_init(&b, 4096);
+    openai_error_write(&b, e);
+    if (e->status == 429 || e->status == 503) http_set_headerf(r, "retry-after", "%d", retry_after_s(s));
+    http_send(r, e->status, "application/json", buf_view(&b));
+    buf_fini(&b);
+}
+
+/* ---- routes ---- */
+enum route { ROUTE_CHAT, ROUTE_COMPLETION, ROUTE_EMBEDDING, ROUTE_MODELS, ROUTE_HEALTH, ROUTE_READY, ROUTE_METRICS, ROUTE_TOKENIZE, ROUTE_DETOKENIZE, ROUTE_NONE };
+static const struct {
+    const char *path;
+    bool post;
+    enum route route;
+} routes[] = {
+    {"/v1/chat/completions", true, ROUTE_CHAT}, {"/v1/completions", true, ROUTE_COMPLETION}, {"/v1/embeddings", true, ROUTE_EMBEDDING},
+    {"/v1/models", false, ROUTE_MODELS},        {"/health", false, ROUTE_HEALTH},            {"/ready", false, ROUTE_READY},
+    {"/metrics", false, ROUTE_METRICS},         {"/tokenize", true, ROUTE_TOKENIZE},         {"/detokenize", true, ROUTE_DETOKENIZE},
+};
+
+static enum route find_route(struct str path, bool *post, struct str *rest)
+{
+    *rest = (struct str){0};
+    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
+        *post = routes[i].post;
+        if (str_eqz(path, routes[i].path)) return routes[i].route;
+    }
+    *post = false;
+    if (!str_starts(path, STR("/v1/models/"))) return ROUTE_NONE;
+    *rest = str_sub(path, 11, path.n);
+    return rest->n ? ROUTE_MODELS : ROUTE_NONE;
+}
+
+/* Method and body's type, before anything is read. */
+static bool check_form(struct server *s, struct http_req *r, bool post)
+{
+    struct openai_error e = {0};
+    struct str method = http_req_method(r), type = http_req_header(r, "content-type"), coding = http_req_header(r, "content-encoding");
+    bool right = post ? str_eqz(method, "POST") : str_eqz(method, "GET") || str_eqz(method, "HEAD");
+    struct str media;
+    if (!right) {
+        http_set_header(r, "allow", post ? STR("POST") : STR("GET, HEAD"));
+        openai_error_set(&e, 405, "invalid_request_error", "", "method_not_allowed", "this path takes %s", post ? "POST" : "GET");
+    } else if (post && coding.n && !str_ieq(coding, STR("identity"))) {
+        openai_error_set(&e, 415, "invalid_request_error", "", "unsupported_encoding", "content-encoding is not supported: send the body as it is");
+    } else if (post && type.n && (!str_next(&type, ';', &media) || !str_ieq(str_trim(media), STR("application/json")))) {
+        openai_error_set(&e, 415, "invalid_request_error", "", "unsupported_media_type", "content-type: expected application/json");
+    }
+    if (e.status) server_refuse(s, r, &e);
+    return !e.status;
+}
+
+static void no_such_path(struct server *s, struct http_req *r)
+{
+    struct openai_error e = {0};
+    openai_error_set(&e, 404, "invalid_request_error", "", "not_found", "no such path here");
+    server_refuse(s, r, &e);
+}
+
+static void on_request(void *arg, struct http_req *r)
+{
+    struct server *s = arg;
+    bool post;
+    struct str rest;
+    server_mark(s, r);
+    enum route route = find_route(http_req_path(r), &post, &rest);
+    if (route == ROUTE_NONE || (route == ROUTE_EMBEDDING && !s->encoder)) {
+        no_such_path(s, r);
+        return;
+    }
+    if (!check_form(s, r, post)) return;
+    switch (route) {
+    case ROUTE_CHAT: exchange_start(s, r, OPENAI_CHAT); return;
+    case ROUTE_COMPLETION: exchange_start(s, r, OPENAI_COMPLETION); return;
+    case ROUTE_EMBEDDING: exchange_start(s, r, OPENAI_EMBEDDING); return;
+    case ROUTE_MODELS: ops_models(s, r, rest); return;
+    case ROUTE_HEALTH: ops_health(s, r); return;
+    case ROUTE_READY: ops_ready(s, r); return;
+    case ROUTE_METRICS: ops_metrics(s, r); return;
+    case ROUTE_TOKENIZE: ops_tokenize(s, r); return;
+    case ROUTE_DETOKENIZE: ops_detokenize(s, r); return;
+    case ROUTE_NONE: return;
+    }
+}
+
+/* ---- time ---- */
+/* Comments keep silent streams alive, whatever the engine does; events whose post was refused are run here. */
+static void on_tick(void *arg)
+{
+    struct server *s = arg;
+    uint64_t now = clock_ms();
+    server_drain_events(s);
+    for (struct exchange *x = s->exchanges; x; x = x->next) {
+        if (!x->streaming || !x->http || now - x->last_write_ms < SERVER_PING_MS) continue;
+        http_write(x->http, STR(": ping\n\n"));
+        x->last_write_ms = now;
+    }
+    loop_timer_arm(s->tick, SERVER_TICK_MS);
+}
+
+/* Step thread. */
+static void warm_end(void *arg, const struct engine_end *end)
+{
+    struct server *s = arg;
+    if (end->finish != ENGINE_STOP && end->finish != ENGINE_LENGTH) return;
+    s->warm = true;
+    log_info("engine", "warm: ready to serve");
+}
+
+static enum err warm_up(struct server *s, struct errmsg *e)
+{
+    int32_t prompt[WARM_TOKENS] = {0};
+    uint64_t id;
+    int max_len = engine_max_len(s->engine), n = max_len > WARM_TOKENS ? WARM_TOKENS : 1;
+    struct engine_submit_options o = {.prompt = prompt, .n_prompt = n, .n = 1, .max_tokens = WARM_TOKENS, .sampling = sampler_params_default(),
+                                      .ignore_end = true, .salt = ~(uint64_t)0, .on_end = warm_end, .arg = s};
+    if (s->o->warm_up) return engine_submit(s->engine, &o, &id, e);
+    s->warm = true;
+    return OK;
+}
+
+/* ---- life ---- */
+static void name_of(const char *wanted, const char *path, char *out, size_t cap)
+{
+    const char *base = strrchr(path, '/');
+    struct str name = str_of(*wanted ? wanted : base ? base + 1 : path);
+    if (!*wanted && str_ends(name, STR(".gguf"))) name.n -= 5;
+    if (name.n >= cap) name.n = cap - 1;
+    memcpy(out, name.p, name.n);
+    out[name.n] = 0;
+}
+
+static enum err open_text(struct server *s, struct errmsg *e)
+{
+    const struct gguf *g = engine_gguf(s->engine);
+    enum err code = tokenizer_from_gguf(&s->tokenizer, g, e);
+    if (code) return code;
+    code = chat_template_from_gguf(&s->template, g, e);
+    if (code == ERR_NOT_FOUND && tokenizer_id_of(s->tokenizer, STR("<|im_start|>")) >= 0)
+        code = chat_template_new(&s->template, str_of(chatml), e);
+    else if (code == ERR_NOT_FOUND)
+        code = OK;
+    if (code) {
+        /* a template we cannot run costs the chat endpoint, not the model */
+        log_warn("engine", "chat template: %s; /v1/chat/completions is off", e->text);
+        s->template = NULL;
+    }
+    tokenizer_token_text(g, "tokenizer.ggml.bos_token_id", s->bos, sizeof s->bos);
+    tokenizer_token_text(g, "tokenizer.ggml.eos_token_id", s->eos, sizeof s->eos);
+    for (int32_t id = 0; id < tokenizer_size(s->tokenizer); id++)
+        if (tokenizer_is_end(s->tokenizer, id) && s->n_end_ids < ENGINE_END_IDS_MAX) s->end_ids[s->n_end_ids++] = id;
+    if (!s->n_end_ids) log_warn("engine", "the model names no end token: answers end at max_tokens or a stop string only");
+    return OK;
+}
+
+static enum err open_parts(struct server *s, struct errmsg *e)
+{
+    enum err code = engine_open(&s->engine, &s->o->engine, e);
+    if (!code) code = open_text(s, e);
+    if (code) return code;
+    if (*s->o->embed_model) {
+        /* any text is embedded: what a vector of unknown pieces is worth is for the caller to judge */
+        struct encoder_options eo = {.n_threads = s->o->engine.n_threads, .isa = s->o->engine.isa, .exact = s->o->engine.exact, .unknown_share_max = 1};
+        code = encoder_open(&s->encoder, s->o->embed_model, &eo, e);
+        if (code) return code;
+        name_of("", s->o->embed_model, s->embed_name, sizeof s->embed_name);
+    }
+    name_of(s->o->served_model_name, s->o->engine.model_path, s->model_name, sizeof s->model_name);
+    s->workers = workers_new(2, WORK_QUEUE);
+    s->embed_workers = workers_new(1, EMBED_QUEUE);
+    s->metrics = metrics_new();
+    s->series = server_metrics_new(s);
+    s->tick = loop_timer_new(s->loop, on_tick, s);
+    loop_timer_arm(s->tick, SERVER_TICK_MS);
+    struct httpd_options ho = {.host = s->o->host, .port = s->o->port, .body_max = (size_t)s->o->body_bytes_max};
+    struct httpd_handler handler = {on_request, s};
+    code = httpd_listen(&s->httpd, s->loop, &ho, &handler, e);
+    return code ? code : warm_up(s, e);
+}
+
+enum err server_open(struct server **out, struct loop *l, const struct server_options *o, struct errmsg *e)
+{
+    struct server *s = xcalloc(1, sizeof *s);
+    s->loop = l;
+    s->o = o;
+    s->created_s = clock_wall_s();
+    s->id_seed = rng_entropy();
+    s->next_id = 1;
+    buf_init(&s->scratch, 64 << 20);
+    pthread_mutex_init(&s->lock, NULL);
+    *out = NULL;
+    enum err code = open_parts(s, e);
+    if (code) {
+        server_close(s);
+        return code;
+    }
+    log_info("engine", "listening host=%s port=%d model=%s embed_model=%s", o->host, httpd_port(s->httpd), s->model_name, *s->embed_name ? s->embed_name : "none");
+    *out = s;
+    return OK;
+}
+
+void server_drain(struct server *s, void (*drained)(void *arg), void *arg)
+{
+    s->draining = true;
+    httpd_drain(s->httpd, drained, arg);
+}
+
+/* Runs behind everything that workers and the step thread have posted: those still name the server and its exchanges. */
+static void free_server(void *arg)
+{
+    struct server *s = arg;
+    server_drain_events(s);
+    encoder_close(s->encoder);
+    chat_template_free(s->template);
+    tokenizer_free(s->tokenizer);
+    server_metrics_free(s->series);
+    metrics_free(s->metrics);
+    buf_fini(&s->scratch);
+    pthread_mutex_destroy(&s->lock);
+    mem_free(s);
+}
+
+void server_close(struct server *s)
+{
+    if (!s) return;
+    httpd_close(s->httpd); /* each exchange hears that its client is gone */
+    if (s->tick) loop_timer_free(s->tick);
+    workers_free(s->workers);
+    workers_free(s->embed_workers);
+    engine_close(s->engine);
+    s->engine = NULL;
+    if (loop_post(s->loop, free_server, s) != OK) free_server(s);
+}

@@ -1,0 +1,189 @@
+/* server.h - private to engine/: the OpenAI front of one engine. The HTTP loop parses, queues and writes; tokens come from the step
+ * thread through one list of events and a single post. Long prompts are tokenised, and texts embedded, on workers.
+ * Threading: everything on the loop's thread, except what a comment says. */
+#ifndef DEJA_ENGINE_SERVER_H
+#define DEJA_ENGINE_SERVER_H
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/httpd.h"
+#include "base/metrics.h"
+#include "base/openai.h"
+#include "base/workers.h"
+#include "engine/options.h"
+#include "engine/text/chat_template.h"
+#include "engine/text/stream_text.h"
+#include "engine/text/tokenizer.h"
+
+struct encoder;
+struct server_metrics;
+
+enum { SERVER_CHOICES_MAX = 16 /* prompts times n of one request */,
+       SERVER_INLINE_BYTES = 16 << 10 /* longer prompts are tokenised on a worker */,
+       SERVER_PING_MS = 10000 /* silence after which a stream gets a comment */,
+       SERVER_STUCK_MS = 4000 /* a step older than this makes /ready red: with the tick within 5 s */,
+       SERVER_TICK_MS = 500 };
+
+struct server {
+    struct loop *loop;
+    struct httpd *httpd;
+    struct workers *workers, *embed_workers; /* the second has one thread: an encoder takes one at a time */
+    struct engine *engine;
+    struct encoder *encoder; /* NULL: no /v1/embeddings. embed_workers' thread only, but for its read-only facts */
+    struct tokenizer *tokenizer;
+    struct chat_template *template; /* NULL: the model has none */
+    char bos[64], eos[64];
+    int32_t end_ids[ENGINE_END_IDS_MAX];
+    int n_end_ids;
+    char model_name[256], embed_name[256];
+    int64_t created_s;
+    const struct server_options *o;
+    struct metrics *metrics;
+    struct server_metrics *series;
+    struct exchange *exchanges; /* all that live */
+    int n_exchanges;
+    uint64_t next_id, id_seed;
+    struct loop_timer *tick;
+    bool draining;
+    _Atomic bool warm; /* set on the step thread */
+    /* step thread -> loop, under lock */
+    struct buf scratch;
+    pthread_mutex_t lock;
+    struct token_event *first, *last;
+    bool posted;
+};
+
+/* One token or the end of one choice, made on the step thread. */
+struct token_event {
+    struct token_event *next;
+    struct exchange *exchange;
+    uint64_t at_us;
+    int choice;
+    bool is_end, stopped; /* stopped: a stop string was completed */
+    int32_t id;
+    float logprob;
+    int n_top;
+    struct sampler_top top[SAMPLER_TOP_LOGPROBS_MAX];
+    size_t held; /* bytes the assembler still holds back */
+    struct engine_end end;
+    size_t n_text;
+    char text[];
+};
+
+struct logged_token { /* a token whose log-probability is to be told once its text is out */
+    int32_t id;
+    float logprob;
+    int n_top;
+    struct sampler_top top[SAMPLER_TOP_LOGPROBS_MAX];
+    size_t from; /* byte of the choice's raw text where it begins */
+};
+
+struct choice_out {
+    /* step thread, from submit to the end */
+    struct stream_text *assembler;
+    struct buf piece;
+    bool stopped;
+    /* loop */
+    struct buf text;             /* whole answer (not streamed) */
+    struct logged_token *logged; /* [n_logged], only when log-probabilities are wanted */
+    size_t n_logged, cap_logged, n_told;
+    size_t fed, out;             /* raw bytes of tokens seen; released */
+    size_t text_offset;          /* characters before the next logged token (completions) */
+    bool ended;
+    enum engine_finish finish;
+    uint64_t last_token_us;
+};
+
+struct submission { /* one prompt of an exchange in the engine */
+    struct exchange *exchange;
+    int first_choice;
+    uint64_t id;
+    bool submitted;
+};
+
+/* One request from parse to last event. Freed when the client has its answer or is gone, and nothing of it is in the engine or on
+ * a worker any more. */
+struct exchange {
+    struct exchange *next, *prev;
+    struct server *server;
+    struct http_req *http; /* NULL once answered or gone */
+    enum openai_kind kind;
+    bool has_request;
+    struct openai_request request;
+    char id[64];
+    int64_t created_s;
+    uint64_t salt, arrived_us, last_write_ms, first_token_us;
+    int priority;
+    struct token_list prompts[SERVER_CHOICES_MAX];
+    int n_prompts;
+    struct submission submissions[SERVER_CHOICES_MAX];
+    struct choice_out choices[SERVER_CHOICES_MAX];
+    int n_choices, n_open;  /* n_open: choices still in the engine */
+    bool on_worker, streaming;
+    struct openai_error error; /* status 0 = none; set by preparation (maybe on a worker) */
+    int64_t prompt_tokens, completion_tokens, cached_tokens;
+    float *vectors;         /* embeddings: [n_texts][dim] */
+    enum err *vector_status;
+    struct str *texts;
+    int n_texts;
+};
+
+/* server.c */
+MUST enum err server_open(struct server **out, struct loop *l, const struct server_options *o, struct errmsg *e);
+void server_drain(struct server *s, void (*drained)(void *arg), void *arg);
+/* Before loop_free, which runs the last of it. NULL is fine. */
+void server_close(struct server *s);
+void server_refuse(struct server *s, struct http_req *r, const struct openai_error *e);
+/* Echoes or makes x-request-id. */
+void server_mark(struct server *s, struct http_req *r);
+
+/* server_exchange.c */
+void exchange_start(struct server *s, struct http_req *r, enum openai_kind kind);
+/* Any thread: hands an event over to the loop; owns it afterwards. */
+void server_deliver(struct server *s, struct token_event *ev);
+void server_drain_events(struct server *s); /* loop: runs what was delivered */
+void exchange_refuse(struct exchange *x); /* sends x->error and lets go */
+void exchange_maybe_free(struct exchange *x);
+void exchange_finished(struct exchange *x); /* answered: the http request is dead */
+
+/* server_prompt.c: fills x->prompts, or x->error. Loop or worker; touches only the exchange and immutable parts of the server. */
+void prompt_prepare(struct exchange *x);
+size_t prompt_bytes(const struct exchange *x);
+
+/* server_submit.c */
+bool exchange_submit(struct exchange *x); /* false: x->error says why, nothing is in the engine */
+
+/* server_write.c */
+void write_stream_head(struct exchange *x);
+void write_token(struct exchange *x, struct token_event *ev); /* streamed or collected */
+void write_end(struct exchange *x, struct token_event *ev);
+void write_whole(struct exchange *x);                         /* all choices have ended */
+void write_stream_tail(struct exchange *x);
+const char *finish_name(enum engine_finish f);
+/* server_logprobs.c */
+void logprobs_add(struct exchange *x, struct choice_out *c, const struct token_event *ev);
+/* "null" when none were asked for; else those of the tokens whose text is out (all: of the rest too) and that were not told yet. */
+void logprobs_write(struct exchange *x, struct choice_out *c, bool all, struct buf *out);
+
+/* server_ops.c */
+void ops_models(struct server *s, struct http_req *r, struct str id);
+void ops_health(struct server *s, struct http_req *r);
+void ops_ready(struct server *s, struct http_req *r);
+void ops_metrics(struct server *s, struct http_req *r);
+void ops_tokenize(struct server *s, struct http_req *r);
+void ops_detokenize(struct server *s, struct http_req *r);
+/* False: reason (static text or written to scratch) says why. */
+bool server_ready(struct server *s, char *reason, size_t cap);
+
+/* server_embed.c */
+void embed_start(struct exchange *x);
+
+/* server_metrics.c */
+struct server_metrics *server_metrics_new(struct server *s);
+void server_metrics_free(struct server_metrics *m);
+void server_metrics_update(struct server *s); /* from engine_stats, before a scrape */
+void metrics_first_token(struct exchange *x, uint64_t at_us);
+void metrics_gap(struct exchange *x, uint64_t us);
+void metrics_choice_end(struct exchange *x, const char *reason, uint64_t at_us);
+
+#endif

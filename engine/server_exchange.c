@@ -1,0 +1,244 @@
+/* server_exchange.c - life of one request: parse, prepare (perhaps on a worker), submit, answer as events come, let go. A client that
+ * leaves cancels its work in the engine at once, streaming or not. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "engine/server.h"
+
+static void link_in(struct exchange *x)
+{
+    struct server *s = x->server;
+    x->next = s->exchanges;
+    if (x->next) x->next->prev = x;
+    s->exchanges = x;
+    s->n_exchanges++;
+}
+
+static void free_exchange(struct exchange *x)
+{
+    struct server *s = x->server;
+    if (x->prev)
+        x->prev->next = x->next;
+    else
+        s->exchanges = x->next;
+    if (x->next) x->next->prev = x->prev;
+    s->n_exchanges--;
+    for (int i = 0; i < SERVER_CHOICES_MAX; i++) {
+        stream_text_free(x->choices[i].assembler);
+        buf_fini(&x->choices[i].piece);
+        buf_fini(&x->choices[i].text);
+        mem_free(x->choices[i].logged);
+    }
+    for (int i = 0; i < x->n_prompts; i++)
+        token_list_fini(&x->prompts[i]);
+    if (x->has_request) openai_request_fini(&x->request);
+    mem_free(x->vectors);
+    mem_free(x->vector_status);
+    mem_free(x->texts);
+    mem_free(x);
+}
+
+void exchange_maybe_free(struct exchange *x)
+{
+    if (!x->http && !x->n_open && !x->on_worker) free_exchange(x);
+}
+
+void exchange_finished(struct exchange *x) { x->http = NULL; }
+
+void exchange_refuse(struct exchange *x)
+{
+    if (x->http && x->streaming)
+        write_stream_tail(x);
+    else if (x->http)
+        server_refuse(x->server, x->http, &x->error);
+    x->http = NULL;
+}
+
+static void cancel(struct exchange *x)
+{
+    for (int i = 0; i < x->n_prompts; i++)
+        if (x->submissions[i].submitted) engine_cancel(x->server->engine, x->submissions[i].id);
+}
+
+static void on_gone(void *arg)
+{
+    struct exchange *x = arg;
+    log_debug("engine", "client left id=%s", x->id);
+    x->http = NULL;
+    cancel(x);
+    exchange_maybe_free(x);
+}
+
+static void submit(struct exchange *x)
+{
+    if (!x->http) return;
+    if (x->error.status || !exchange_submit(x)) {
+        exchange_refuse(x);
+        return;
+    }
+    if (x->request.stream) write_stream_head(x);
+}
+
+static void prepare_run(void *arg) { prompt_prepare(arg); }
+
+static void prepare_done(void *arg, bool cancelled)
+{
+    struct exchange *x = arg;
+    x->on_worker = false;
+    if (cancelled) openai_error_set(&x->error, 503, "server_error", "", "unavailable", "the server is shutting down");
+    submit(x);
+    exchange_maybe_free(x);
+}
+
+static bool model_known(const struct server *s, const struct exchange *x)
+{
+    const char *name = x->kind == OPENAI_EMBEDDING ? s->embed_name : s->model_name;
+    return *name && str_eqz(x->request.model, name);
+}
+
+/* The gateway's word on isolation and class; a client's own is worth nothing. */
+static void read_trusted_headers(struct exchange *x)
+{
+    if (!x->server->o->trust_gateway) return;
+    struct str salt = http_req_header(x->http, "x-deja-salt");
+    if (salt.n) {
+        x->salt = hash_bytes(0x73616c74, salt).lo;
+        if (!x->salt) x->salt = 1; /* 0 means shared */
+    }
+    x->priority = str_eqz(http_req_header(x->http, "x-deja-priority"), "batch");
+}
+
+static void start_generation(struct exchange *x)
+{
+    bool inline_now = prompt_bytes(x) <= SERVER_INLINE_BYTES;
+    if (!inline_now) {
+        x->on_worker = true;
+        if (workers_submit(x->server->workers, x->server->loop, prepare_run, prepare_done, x) == OK) return;
+        x->on_worker = false;
+        openai_error_set(&x->error, 429, "rate_limit_error", "", "queue_full", "too many long prompts are being read");
+    } else {
+        prompt_prepare(x);
+    }
+    submit(x);
+}
+
+void exchange_start(struct server *s, struct http_req *r, enum openai_kind kind)
+{
+    struct exchange *x = xcalloc(1, sizeof *x);
+    x->server = s;
+    x->http = r;
+    x->kind = kind;
+    x->arrived_us = http_req_started_us(r);
+    x->created_s = clock_wall_s();
+    struct hash128 h = hash_bytes(s->id_seed, (struct str){(const char *)&s->next_id, sizeof s->next_id});
+    s->next_id++;
+    char hex[33];
+    hash_hex(h, hex);
+    buf_init(&x->choices[0].text, 1);
+    struct buf id;
+    buf_init(&id, sizeof x->id);
+    buf_printf(&id, "%s-%s", kind == OPENAI_CHAT ? "chatcmpl" : kind == OPENAI_COMPLETION ? "cmpl" : "embd", hex);
+    memcpy(x->id, id.p, id.n + 1);
+    buf_fini(&id);
+    link_in(x);
+    http_req_on_gone(r, on_gone, x);
+    if (openai_parse(&x->request, kind, http_req_body(r), OPENAI_ENGINE, &x->error) != OK) {
+        if (!x->error.status) openai_error_set(&x->error, 400, "invalid_request_error", "", "", "the request cannot be read");
+        exchange_refuse(x);
+    } else {
+        x->has_request = true;
+        read_trusted_headers(x);
+        if (!model_known(s, x)) {
+            openai_error_set(&x->error, 404, "invalid_request_error", "model", "model_not_found", "no such model; this server has \"%s\"",
+                             kind == OPENAI_EMBEDDING ? s->embed_name : s->model_name);
+            exchange_refuse(x);
+        } else if (kind == OPENAI_EMBEDDING) {
+            embed_start(x);
+        } else {
+            start_generation(x);
+        }
+    }
+    exchange_maybe_free(x);
+}
+
+static void take_token(struct exchange *x, struct token_event *ev)
+{
+    struct choice_out *c = &x->choices[ev->choice];
+    if (!x->first_token_us) {
+        x->first_token_us = ev->at_us;
+        metrics_first_token(x, ev->at_us);
+    }
+    if (c->last_token_us) metrics_gap(x, ev->at_us - c->last_token_us);
+    c->last_token_us = ev->at_us;
+    if (x->http) write_token(x, ev);
+}
+
+static void take_end(struct exchange *x, struct token_event *ev)
+{
+    struct choice_out *c = &x->choices[ev->choice];
+    c->ended = true;
+    c->finish = ev->end.finish;
+    x->n_open--;
+    x->completion_tokens += ev->end.completion_tokens;
+    if (!ev->end.choice) {
+        x->prompt_tokens += ev->end.prompt_tokens;
+        x->cached_tokens += ev->end.cached_tokens;
+    }
+    metrics_choice_end(x, finish_name(c->finish), ev->at_us);
+    if (!x->http) return;
+    if (c->finish == ENGINE_FAILED) openai_error_set(&x->error, 500, "server_error", "", "", "%s", ev->end.error ? ev->end.error : "the engine failed");
+    if (c->finish == ENGINE_CANCELLED) openai_error_set(&x->error, 503, "server_error", "", "unavailable", "the server is shutting down");
+    if (x->error.status) {
+        exchange_refuse(x); /* the other choices end without a listener */
+        cancel(x);
+        return;
+    }
+    write_end(x, ev);
+    if (x->n_open) return;
+    if (x->streaming)
+        write_stream_tail(x);
+    else
+        write_whole(x);
+}
+
+/* Runs everything that was delivered. */
+static void drain_events(void *arg)
+{
+    struct server *s = arg;
+    pthread_mutex_lock(&s->lock);
+    struct token_event *ev = s->first;
+    s->first = s->last = NULL;
+    s->posted = false;
+    pthread_mutex_unlock(&s->lock);
+    for (struct token_event *next; ev; ev = next) {
+        struct exchange *x = ev->exchange;
+        next = ev->next;
+        if (ev->is_end)
+            take_end(x, ev);
+        else
+            take_token(x, ev);
+        bool last = ev->is_end;
+        mem_free(ev);
+        if (last) exchange_maybe_free(x);
+    }
+}
+
+void server_drain_events(struct server *s) { drain_events(s); }
+
+void server_deliver(struct server *s, struct token_event *ev)
+{
+    pthread_mutex_lock(&s->lock);
+    if (s->last)
+        s->last->next = ev;
+    else
+        s->first = ev;
+    s->last = ev;
+    bool post = !s->posted;
+    s->posted = true;
+    /* refused only when the loop's post queue is full or it is being freed; the tick looks after what is left */
+    if (post && loop_post(s->loop, drain_events, s) != OK) s->posted = false;
+    pthread_mutex_unlock(&s->lock);
+}
