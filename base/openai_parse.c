@@ -103,7 +103,7 @@ static bool check_number(const struct openai_check *c, const struct number_row *
     char *at = (char *)c->r + row->offset;
     if (!v || !(row->kinds & 1 << c->r->kind)) return true;
     if (row->type == NUMBER_REAL) return read_real(c, row->name, v, row, (double *)at);
-    int64_t n, range[2] = {(int64_t)row->min, (int64_t)row->max};
+    int64_t n = 0, range[2] = {(int64_t)row->min, (int64_t)row->max};
     if (row->type == NUMBER_I64) range[0] = INT64_MIN, range[1] = INT64_MAX;
     if (!read_int(c, row->name, v, range, &n)) return false;
     if (row->type == NUMBER_I64)
