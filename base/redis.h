@@ -46,8 +46,12 @@ void redis_commandf(struct redis *r, int timeout_ms, redis_callback *cb, void *a
 /* Loads a Functions library at every connection (FUNCTION LOAD REPLACE) before on_connect callbacks run. code is copied. */
 void redis_use_library(struct redis *r, struct str code);
 
-/* Tails a stream on a connection of its own (XREAD BLOCK): on_item per entry in order, from after_id ("0-0", or "$" = from now).
- * Survives reconnects without loss or repeat; on_gap(arg) when the stream was trimmed past our position (reload then). */
+/* Tails a stream on a connection of its own (XREAD BLOCK): on_item per entry in order, from after_id ("0-0", or "$" = from now: the end of
+ * the stream when first connected). Survives reconnects without loss or repeat. on_gap(arg) (may be NULL) when entries after our position
+ * are gone, by trimming or because the stream was deleted or begun anew: reload then. Afterwards the tail goes on with what the stream
+ * still holds. How it is known: before each read XINFO STREAM is compared with our position: everything after it must still be there by
+ * id or by count (entries-added). An entry removed singly (XDEL) before it was read counts as a gap too: too careful, never too late by
+ * more than one read. fields are borrowed during on_item. redis_tail_close may be called in a callback; none follows it. */
 struct redis_tail;
 typedef void redis_tail_item(void *arg, struct str id, const struct str *fields, size_t n_fields /* name, value, ... */);
 struct redis_tail *redis_tail_open(struct loop *l, const struct redis_options *o, struct str key, struct str after_id,
