@@ -106,7 +106,6 @@ static bool members(struct scan *c, struct buf *out, const struct body_edit *edi
     }
     add_missing(out, edits, seen, n, any);
     if (c->i >= c->s.n || c->s.p[c->i] != '}') return false;
-    if (copied < c->i) copied = c->i;
     buf_add(out, c->s.p + copied, c->s.n - copied);
     return true;
 }

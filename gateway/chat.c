@@ -43,7 +43,7 @@ static void job_done(void *arg, bool cancelled)
         pipeline_resume(x);
     } else if (x) {
         if (cancelled) reply_fault(x, FAULT_DRAINING, "");
-        else reply_error(x, &j->error);
+        else reply_refusal(x, &j->error);
         pipeline_finish(x);
     }
     buf_fini(&j->text);
@@ -81,7 +81,7 @@ enum step stage_read(struct exchange *x)
     if (encoding.n && !str_ieq(encoding, STR("identity"))) return reply_fault(x, FAULT_ENCODING, ""), STEP_DONE;
     if (!content_type_is_json(http_req_header(x->r, "content-type"))) return reply_fault(x, FAULT_MEDIA, ""), STEP_DONE;
     if (body.n > LONG_BODY_BYTES) return read_on_worker(x, body);
-    if (openai_parse(&x->req, kind_of(x), body, OPENAI_GATEWAY, &e) != OK) return reply_error(x, &e), STEP_DONE;
+    if (openai_parse(&x->req, kind_of(x), body, OPENAI_GATEWAY, &e) != OK) return reply_refusal(x, &e), STEP_DONE;
     x->parsed = true;
     return STEP_NEXT;
 }
@@ -97,7 +97,7 @@ static bool read_controls(struct exchange *x)
         code = controls_feed(&x->controls, name, value, &e);
     }
     if (code == OK) code = controls_from_body(&x->controls, &x->req, &e);
-    if (code != OK) reply_error(x, &e);
+    if (code != OK) reply_refusal(x, &e);
     return code == OK;
 }
 

@@ -80,8 +80,8 @@ static void access_line(const struct exchange *x, double ms)
              "request id=%s route=%s status=%d cache=%s reason=%s score=%.3f tenant=%s model=%.*s stream=%d ms=%.2f up_ms=%.1f "
              "tokens=%lld/%lld bytes=%llu",
              x->request_id, route_name(x->route), x->status, x->out.cache, x->out.reason[0] ? x->out.reason : "-", x->out.similarity,
-             x->tenant, (int)(x->model.n < 64 ? x->model.n : 64), x->model.n ? x->model.p : "", x->req.stream, ms, (double)x->upstream_us / 1e3,
-             (long long)x->usage.prompt_tokens, (long long)x->usage.completion_tokens, (unsigned long long)x->bytes_out);
+             x->tenant, (int)(x->model.n < 64 ? x->model.n : 64), x->model.n ? x->model.p : "", x->req.stream, ms,
+             (double)x->upstream_us / 1e3, (long long)x->usage.prompt_tokens, (long long)x->usage.completion_tokens, (unsigned long long)x->bytes_out);
 }
 
 static void free_exchange(struct exchange *x)

@@ -67,7 +67,7 @@ void reply_body(struct exchange *x, int status, const char *content_type, struct
     sent_whole(x, status, body.n);
 }
 
-void reply_error(struct exchange *x, const struct openai_error *e)
+void reply_refusal(struct exchange *x, const struct openai_error *e)
 {
     struct buf body;
     buf_init(&body, 4096);
@@ -80,7 +80,7 @@ void reply_fault(struct exchange *x, enum fault f, const char *detail)
 {
     struct openai_error e = {0};
     fault_error(&e, f, detail);
-    reply_error(x, &e);
+    reply_refusal(x, &e);
 }
 
 void reply_fault_retry(struct exchange *x, enum fault f, const char *detail, uint64_t retry_ms)

@@ -10,7 +10,7 @@ void outcome_init(struct outcome *o);
 void outcome_reason(struct outcome *o, const char *reason);
 
 /* Whole replies. */
-void reply_error(struct exchange *x, const struct openai_error *e);
+void reply_refusal(struct exchange *x, const struct openai_error *e);
 void reply_fault(struct exchange *x, enum fault f, const char *detail);
 void reply_fault_retry(struct exchange *x, enum fault f, const char *detail, uint64_t retry_ms); /* with retry-after, at least 1 s */
 void reply_body(struct exchange *x, int status, const char *content_type, struct str body);

@@ -251,7 +251,7 @@ void ticket_fail(struct ticket *t, const struct openai_error *e, uint64_t retry_
         if (x->streaming) continue;
         x->upstream_us = t->ended_us - t->started_us;
         if (retry_ms) http_set_headerf(x->r, "Retry-After", "%llu", (unsigned long long)((retry_ms + 999) / 1000));
-        reply_error(x, e);
+        reply_refusal(x, e);
         ticket_off(t, x);
     }
     ticket_feed_riders(t);

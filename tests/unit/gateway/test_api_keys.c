@@ -53,7 +53,8 @@ TEST(open_mode_gives_every_bearer_a_tenant_of_its_own)
 
 TEST(only_loopback_addresses_are_loopback)
 {
-    CHECK(address_is_loopback("127.0.0.1") && address_is_loopback("127.1.2.3") && address_is_loopback("::1") && address_is_loopback("localhost"));
+    CHECK(address_is_loopback("127.0.0.1") && address_is_loopback("127.1.2.3"));
+    CHECK(address_is_loopback("::1") && address_is_loopback("localhost"));
     CHECK(!address_is_loopback("0.0.0.0") && !address_is_loopback("::") && !address_is_loopback("10.0.0.1") && !address_is_loopback(""));
 }
 

@@ -38,7 +38,8 @@ TEST(members_change_and_other_bytes_stay)
 
 TEST(texts_that_are_no_object_are_refused_without_reading_past_their_end)
 {
-    static const char *const bad[] = {"", "[1]", "\"x\"", "{", "{\"a", "{\"a\"", "{\"a\":", "{\"a\":1", "{\"a\":\"x", "{\"a\":[1,", "{\"a\":1,", "{\"a\\"};
+    static const char *const bad[] = {"",         "[1]",      "\"x\"",      "{",           "{\"a",     "{\"a\"",
+                                      "{\"a\":", "{\"a\":1", "{\"a\":\"x", "{\"a\":[1,", "{\"a\":1,", "{\"a\\"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct buf out;
         struct body_edit edit = {"a", {NULL, 0}, false};
@@ -64,7 +65,8 @@ TEST(result_equals_the_change_made_by_a_json_library)
         static const char *const values[] = {"1", "\"a,}\\\\\"", "[{},[ ]]", "null", "{\"k0\":{\"k1\":\"]\"}}", " true ", "-0.5"};
         buf_char(&text, '{');
         for (size_t i = 0; i < n; i++)
-            buf_printf(&text, "%s%s\"k%zu\"%s:%s", i ? "," : "", rng_below(&r, 2) ? " " : "", i, rng_below(&r, 2) ? "\n" : "", values[rng_below(&r, 7)]);
+            buf_printf(&text, "%s%s\"k%zu\"%s:%s", i ? "," : "", rng_below(&r, 2) ? " " : "", i, rng_below(&r, 2) ? "\n" : "",
+                       values[rng_below(&r, 7)]);
         buf_z(&text, rng_below(&r, 2) ? " }" : "}");
         char name[8];
         snprintf(name, sizeof name, "k%d", (int)rng_below(&r, n));

@@ -20,7 +20,8 @@ TEST(table_agrees_with_a_plain_array_under_random_operations)
             struct hash128 key = {k, (k % 4) ? 29 + k % 4 : 0};
             if (rng_below(&r, 2) && !in[k]) {
                 enum err code = join_table_put(t, key, &values[k]);
-                CHECK_AT(code == (n == 12 ? ERR_FULL : OK), "put gave %s with %zu in, seed %llu", err_name(code), n, (unsigned long long)seed);
+                CHECK_AT(code == (n == 12 ? ERR_FULL : OK), "put gave %s with %zu in, seed %llu", err_name(code), n,
+                         (unsigned long long)seed);
                 if (code == OK) in[k] = true, n++;
             } else if (rng_below(&r, 2)) {
                 join_table_remove(t, key, &values[k]);
@@ -31,7 +32,8 @@ TEST(table_agrees_with_a_plain_array_under_random_operations)
             }
             for (size_t j = 0; j < KEYS; j++) {
                 struct hash128 other = {j, (j % 4) ? 29 + j % 4 : 0};
-                CHECK_AT(join_table_find(t, other) == (in[j] ? &values[j] : NULL), "key %zu, seed %llu, step %d", j, (unsigned long long)seed, step);
+                CHECK_AT(join_table_find(t, other) == (in[j] ? &values[j] : NULL), "key %zu, seed %llu, step %d", j,
+                         (unsigned long long)seed, step);
             }
             CHECK_INT(join_table_count(t), n);
             if (check_failures) break;
