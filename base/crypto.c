@@ -53,8 +53,7 @@ static enum err digest_fd(int fd, EVP_MD_CTX *md, char *block)
 enum err sha256_file_hex(const char *path, char out[65], struct errmsg *e)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "%s: %s", path, strerror(errno));
+    if (fd < 0) return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "%s: %s", path, strerror(errno));
     EVP_MD_CTX *md = EVP_MD_CTX_new();
     char *block = xmalloc(READ_BYTES);
     uint8_t digest[32];

@@ -1,4 +1,5 @@
-/* crypto.h - the only OpenSSL user beside the TLS part of http_client: SHA-256, HMAC, constant-time compare. Any thread. */
+/* crypto.h - the only OpenSSL user beside the TLS part of http_client: SHA-256, HMAC, constant-time compare. Any
+ * thread. */
 #ifndef DEJA_BASE_CRYPTO_H
 #define DEJA_BASE_CRYPTO_H
 #include "base/str.h"

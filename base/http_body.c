@@ -7,7 +7,19 @@
 #include "base/http_parse.h"
 
 enum { CHUNK_LINE_MAX = 1024, TRAILERS_MAX = 8192, SIZE_DIGITS_MAX = 16 };
-enum { SIZE, EXTENSION, SIZE_LF, CONTENT, CONTENT_CR, CONTENT_LF, TRAILER_START, TRAILER_NAME, TRAILER_VALUE, TRAILER_LF, END_LF };
+enum {
+    SIZE,
+    EXTENSION,
+    SIZE_LF,
+    CONTENT,
+    CONTENT_CR,
+    CONTENT_LF,
+    TRAILER_START,
+    TRAILER_NAME,
+    TRAILER_VALUE,
+    TRAILER_LF,
+    END_LF
+};
 
 void http_body_begin(struct http_body *b, enum http_framing framing, uint64_t length)
 {
@@ -46,26 +58,21 @@ static enum err trailer_byte(struct http_body *b, unsigned char c)
     char one = (char)c;
     bool token = http_token_ok((struct str){&one, 1});
     switch (b->phase) {
-    case TRAILER_START:
-        b->phase = c == '\r' ? END_LF : TRAILER_NAME;
-        return token || c == '\r' ? OK : ERR_CORRUPT;
+    case TRAILER_START: b->phase = c == '\r' ? END_LF : TRAILER_NAME; return token || c == '\r' ? OK : ERR_CORRUPT;
     case TRAILER_NAME:
         if (c == ':') b->phase = TRAILER_VALUE;
         return token || c == ':' ? OK : ERR_CORRUPT;
     case TRAILER_VALUE:
         if (c == '\r') b->phase = TRAILER_LF;
         return is_text(c) || c == '\r' ? OK : ERR_CORRUPT;
-    default: /* TRAILER_LF */
-        b->phase = TRAILER_START;
-        return c == '\n' ? OK : ERR_CORRUPT;
+    default: /* TRAILER_LF */ b->phase = TRAILER_START; return c == '\n' ? OK : ERR_CORRUPT;
     }
 }
 
 static enum err framing_byte(struct http_body *b, unsigned char c)
 {
     switch (b->phase) {
-    case SIZE:
-        return size_byte(b, c);
+    case SIZE: return size_byte(b, c);
     case EXTENSION:
         if (++b->n_line > CHUNK_LINE_MAX) return ERR_CORRUPT;
         if (c == '\r') b->phase = SIZE_LF;
@@ -75,17 +82,10 @@ static enum err framing_byte(struct http_body *b, unsigned char c)
         b->n_digits = 0;
         b->phase = b->left ? CONTENT : TRAILER_START;
         return c == '\n' ? OK : ERR_CORRUPT;
-    case CONTENT_CR:
-        b->phase = CONTENT_LF;
-        return c == '\r' ? OK : ERR_CORRUPT;
-    case CONTENT_LF:
-        b->phase = SIZE;
-        return c == '\n' ? OK : ERR_CORRUPT;
-    case END_LF:
-        b->done = true;
-        return c == '\n' ? OK : ERR_CORRUPT;
-    default:
-        return trailer_byte(b, c);
+    case CONTENT_CR: b->phase = CONTENT_LF; return c == '\r' ? OK : ERR_CORRUPT;
+    case CONTENT_LF: b->phase = SIZE; return c == '\n' ? OK : ERR_CORRUPT;
+    case END_LF: b->done = true; return c == '\n' ? OK : ERR_CORRUPT;
+    default: return trailer_byte(b, c);
     }
 }
 

@@ -1,4 +1,5 @@
-/* http_client.c - calls and the pools of idle connections of http_client.h: what starts, times out, is tried again, ends. */
+/* http_client.c - calls and the pools of idle connections of http_client.h: what starts, times out, is tried again,
+ * ends. */
 #include "base/http_client.h"
 
 #include <stdarg.h>
@@ -104,7 +105,8 @@ static void deadline_passed(struct http_call *call)
     int port = call->origin.port;
     switch (call->state) {
     case CALL_DIALLING:
-        call_finish(call, ERR_UNAVAILABLE, "no connection to %s port %d within %d ms", host, port, o->connect_timeout_ms);
+        call_finish(call, ERR_UNAVAILABLE, "no connection to %s port %d within %d ms", host, port,
+                    o->connect_timeout_ms);
         return;
     case CALL_SENDING: {
         size_t unsent = evbuffer_get_length(bufferevent_get_output(call->conn->bev));
@@ -112,7 +114,8 @@ static void deadline_passed(struct http_call *call)
             call->unsent_seen = unsent;
             call_deadline(call, o->idle_timeout_ms);
         } else {
-            call_finish(call, ERR_TIMEOUT, "%s port %d took no byte of the request for %d ms", host, port, o->idle_timeout_ms);
+            call_finish(call, ERR_TIMEOUT, "%s port %d took no byte of the request for %d ms", host, port,
+                        o->idle_timeout_ms);
         }
         return;
     }
@@ -120,7 +123,8 @@ static void deadline_passed(struct http_call *call)
         call_finish(call, ERR_TIMEOUT, "%s port %d gave no reply within %d ms", host, port, o->first_byte_timeout_ms);
         return;
     case CALL_BODY:
-        call_finish(call, ERR_TIMEOUT, "%s port %d fell silent for %d ms inside the reply", host, port, o->idle_timeout_ms);
+        call_finish(call, ERR_TIMEOUT, "%s port %d fell silent for %d ms inside the reply", host, port,
+                    o->idle_timeout_ms);
     }
 }
 

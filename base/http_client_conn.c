@@ -1,6 +1,7 @@
 /* http_client_conn.c - one connection of the client: a request out, a reply in, back to the pool or closed.
- * A reply is whole only when its framing says so (RFC 9112 6.3, 8): a counted body with all its bytes, a chunked one with its
- * last chunk, or, with neither header, the orderly end of the connection. Everything else that ends early is ERR_CLOSED. */
+ * A reply is whole only when its framing says so (RFC 9112 6.3, 8): a counted body with all its bytes, a chunked one
+ * with its last chunk, or, with neither header, the orderly end of the connection. Everything else that ends early is
+ * ERR_CLOSED. */
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -118,7 +119,8 @@ static void take_end(struct client_conn *c)
     if (call->state == CALL_BODY && c->body.framing == HTTP_BODY_TO_CLOSE && !c->broken) {
         reply_done(c);
     } else if (call->any_received) {
-        fail(c, ERR_CLOSED, call->state == CALL_BODY ? "the reply was cut off" : "the connection closed inside the reply's header");
+        fail(c, ERR_CLOSED,
+             call->state == CALL_BODY ? "the reply was cut off" : "the connection closed inside the reply's header");
     } else {
         release(c, false);
         call_lost_early(call, "the connection closed before any reply");
@@ -163,13 +165,33 @@ static void on_read(struct bufferevent *bev, void *arg)
     loop_leave(l, entered);
 }
 
+static void all_sent(struct http_call *call)
+{
+    call->state = CALL_AWAITING;
+    call_deadline(call, call->options.first_byte_timeout_ms);
+}
+
 static void on_write(struct bufferevent *bev, void *arg)
 {
     struct client_conn *c = arg;
     struct http_call *call = c->call;
-    if (!call || call->state != CALL_SENDING || evbuffer_get_length(bufferevent_get_output(bev))) return;
-    call->state = CALL_AWAITING;
-    call_deadline(call, call->options.first_byte_timeout_ms);
+    if (evbuffer_get_length(bufferevent_get_output(bev))) return;
+    if (!c->pool->tls) bufferevent_disable(bev, EV_WRITE);
+    if (call && call->state == CALL_SENDING) all_sent(call);
+}
+
+/* A plain socket mostly takes the whole request at once: no need to ask epoll. An error is left for the event that
+ * follows, because no callback may run inside http_call. */
+static void send_now(struct client_conn *c, struct http_call *call)
+{
+    struct evbuffer *out = bufferevent_get_output(c->bev);
+    evbuffer_unfreeze(out, 1); /* a bufferevent keeps its output's front to itself */
+    int n = evbuffer_write(out, bufferevent_getfd(c->bev));
+    evbuffer_freeze(out, 1);
+    if (n < 0 || evbuffer_get_length(out))
+        bufferevent_enable(c->bev, EV_WRITE);
+    else
+        all_sent(call);
 }
 
 static void handshake_failed(struct client_conn *c)
@@ -216,8 +238,13 @@ struct client_conn *conn_over(struct http_client *client, struct client_pool *po
     c->bev = bev;
     http_head_init(&c->head, true, client->options.header_max, HEADERS_MAX);
     bufferevent_setcb(bev, on_read, on_write, on_event, c);
+#ifdef DEJA_RARE
+    bufferevent_set_max_single_read(bev, 7);
+#else
     bufferevent_set_max_single_read(bev, READ_BYTES);
+#endif
     bufferevent_enable(bev, EV_READ | EV_WRITE);
+    if (!pool->tls) bufferevent_disable(bev, EV_WRITE); /* see send_now */
     return c;
 }
 
@@ -231,9 +258,10 @@ void conn_send(struct client_conn *c, struct http_call *call)
     call->unsent_seen = call->request.n;
     call_deadline(call, call->options.idle_timeout_ms);
     if (call->paused) bufferevent_disable(c->bev, EV_READ);
-    /* a failed write shows as an event later */
     if (bufferevent_write(c->bev, call->request.p, call->request.n)) {
         err_set(&call->failure, ERR_UNAVAILABLE, "no memory to send the request");
         call_kick(call);
+    } else if (!c->pool->tls) {
+        send_now(c, call);
     }
 }

@@ -17,7 +17,14 @@
 #include "base/loop_internal.h"
 #include "base/mem.h"
 
-enum { ADDRESSES_MAX = 8, LOOKUPS_MAX = 16, CACHED_MAX = 64, CACHED_MS = 10000, NEXT_ADDRESS_MS = 250, STACK_BYTES = 256 << 10 };
+enum {
+    ADDRESSES_MAX = 8,
+    LOOKUPS_MAX = 16,
+    CACHED_MAX = 64,
+    CACHED_MS = 10000,
+    NEXT_ADDRESS_MS = 250,
+    STACK_BYTES = 256 << 10
+};
 
 struct addresses {
     struct sockaddr_storage at[ADDRESSES_MAX];

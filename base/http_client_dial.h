@@ -1,7 +1,8 @@
 /* http_client_dial.h - from a host name to a connected socket without blocking the loop. Private to http_client*.c.
- * Names are looked up with getaddrinfo on short-lived threads (so /etc/hosts, search domains and nsswitch hold), one a name
- * at a time, and remembered for ten seconds; addresses and "localhost" need no thread. Addresses are tried in turn, a
- * quarter of a second each while another is left. Threading: the loop's thread, apart from the look-up itself. */
+ * Names are looked up with getaddrinfo on short-lived threads (so /etc/hosts, search domains and nsswitch hold), one a
+ * name at a time, and remembered for ten seconds; addresses and "localhost" need no thread. Addresses are tried in
+ * turn, a quarter of a second each while another is left. Threading: the loop's thread, apart from the look-up itself.
+ */
 #ifndef DEJA_BASE_HTTP_CLIENT_DIAL_H
 #define DEJA_BASE_HTTP_CLIENT_DIAL_H
 #include "base/loop.h"

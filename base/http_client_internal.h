@@ -1,7 +1,7 @@
 /* http_client_internal.h - what http_client.c (calls, pool) and http_client_conn.c (one connection) share. Nobody else
  * includes it.
- * Who frees: a call goes in call_finish only, which runs from the loop, never under http_call and friends; a connection goes
- * in conn_drop. After either, the caller touches neither again. */
+ * Who frees: a call goes in call_finish only, which runs from the loop, never under http_call and friends; a connection
+ * goes in conn_drop. After either, the caller touches neither again. */
 #ifndef DEJA_BASE_HTTP_CLIENT_INTERNAL_H
 #define DEJA_BASE_HTTP_CLIENT_INTERNAL_H
 #include <event2/buffer.h>
@@ -15,7 +15,8 @@
 
 struct client_conn;
 
-/* All connections to one scheme, host and port that wait for work; newest first, for it is the least likely to be stale. */
+/* All connections to one scheme, host and port that wait for work; newest first, for it is the least likely to be
+ * stale. */
 struct client_pool {
     struct client_pool *next;
     int n_calls; /* running ones; with no idle connection either, the pool may go */
@@ -67,8 +68,8 @@ struct client_conn {
     struct client_conn *prev, *next; /* in pool->idle */
     struct bufferevent *bev;
     struct http_call *call; /* NULL = idle */
-    bool ended;  /* nothing more will come, input may still be unread */
-    bool broken; /* and that end was no orderly one */
+    bool ended;             /* nothing more will come, input may still be unread */
+    bool broken;            /* and that end was no orderly one */
     uint64_t idle_since_ms;
     struct http_head head;
     struct http_body body;

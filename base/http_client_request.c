@@ -68,7 +68,8 @@ enum err http_origin_parse(struct str url, struct http_origin *out, struct errms
     if (host.n >= sizeof o.host || path.n >= sizeof o.base_path)
         return err_set(e, ERR_TOO_LARGE, "URL: host and path may have 255 bytes each");
     if (!path_ok(path) || str_find_char(path, '?') >= 0)
-        return err_set(e, ERR_INVALID, "\"" STR_FMT "\": the path must be plain, without query or fragment", STR_ARG(url));
+        return err_set(e, ERR_INVALID, "\"" STR_FMT "\": the path must be plain, without query or fragment",
+                       STR_ARG(url));
     int64_t number = o.tls ? 443 : 80;
     if (port.n && str_to_i64(port, 1, 65535, &number))
         return err_set(e, ERR_INVALID, "\"" STR_FMT "\": the port must be 1 to 65535", STR_ARG(url));
@@ -86,8 +87,9 @@ struct str http_head_find(const struct http_reply_head *head, const char *name)
 
 static bool is_clients_own(struct str name)
 {
-    static const char *const own[] = {"host", "content-length", "connection", "transfer-encoding", "keep-alive",
-                                      "upgrade", "te", "trailer", "expect", "proxy-connection"};
+    static const char *const own[] = {"host",       "content-length",  "connection", "transfer-encoding",
+                                      "keep-alive", "upgrade",         "te",         "trailer",
+                                      "expect",     "proxy-connection"};
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
         if (str_ieq(name, str_of(own[i]))) return true;
     return false;
@@ -107,8 +109,8 @@ enum err http_request_write(struct buf *b, const struct http_call_options *o, st
     if (!http_token_ok(method)) return err_set(e, ERR_INVALID, "the method is not a token");
     if (!path_ok(path) || !path_ok(str_of(o->origin->base_path)) || (path.n && path.p[0] != '/' && path.p[0] != '?'))
         return err_set(e, ERR_INVALID, "the path must begin with '/' and hold no blanks or control characters");
-    buf_printf(b, "%s %s%s%s HTTP/1.1\r\n", o->method, o->origin->base_path, path.n || o->origin->base_path[0] ? "" : "/",
-               path.n ? o->path : "");
+    buf_printf(b, "%s %s%s%s HTTP/1.1\r\n", o->method, o->origin->base_path,
+               path.n || o->origin->base_path[0] ? "" : "/", path.n ? o->path : "");
     add_host(b, o->origin);
     for (size_t i = 0; i < o->n_headers; i++) {
         struct http_header h = o->headers[i];

@@ -1,5 +1,5 @@
-/* http_parse.c - heads of http_parse.h. Lines first (bounds, CRLF, no folding), then llhttp over the whole head, then the
- * rules about framing and Host. See RFC 9112 sections 2.2, 3.2, 5.1, 6.1, 6.3. */
+/* http_parse.c - heads of http_parse.h. Lines first (bounds, CRLF, no folding), then llhttp over the whole head, then
+ * the rules about framing and Host. See RFC 9112 sections 2.2, 3.2, 5.1, 6.1, 6.3. */
 #include "base/http_parse.h"
 
 #include <llhttp.h>
@@ -34,8 +34,11 @@ void http_head_fini(struct http_head *h)
 
 void http_head_clear(struct http_head *h)
 {
-    struct http_head fresh = {.raw = h->raw, .is_reply = h->is_reply, .headers_max = h->headers_max,
-                              .fields = h->fields, .fields_cap = h->fields_cap};
+    struct http_head fresh = {.raw = h->raw,
+                              .is_reply = h->is_reply,
+                              .headers_max = h->headers_max,
+                              .fields = h->fields,
+                              .fields_cap = h->fields_cap};
     if (fresh.raw.cap > KEPT_BYTES) {
         size_t bytes_max = fresh.raw.max;
         buf_fini(&fresh.raw);
@@ -76,10 +79,10 @@ bool http_value_ok(struct str value)
 
 bool http_token_ok(struct str name)
 {
-    static const bool token[256] = {['0' ... '9'] = true, ['A' ... 'Z'] = true, ['a' ... 'z'] = true, ['!'] = true,
-                                    ['#'] = true, ['$'] = true, ['%'] = true, ['&'] = true, ['\''] = true,
-                                    ['*'] = true, ['+'] = true, ['-'] = true, ['.'] = true, ['^'] = true,
-                                    ['_'] = true, ['`'] = true, ['|'] = true, ['~'] = true};
+    static const bool token[256] = {
+        ['0' ... '9'] = true, ['A' ... 'Z'] = true, ['a' ... 'z'] = true, ['!'] = true, ['#'] = true, ['$'] = true,
+        ['%'] = true,         ['&'] = true,         ['\''] = true,        ['*'] = true, ['+'] = true, ['-'] = true,
+        ['.'] = true,         ['^'] = true,         ['_'] = true,         ['`'] = true, ['|'] = true, ['~'] = true};
     for (size_t i = 0; i < name.n; i++)
         if (!token[(unsigned char)name.p[i]]) return false;
     return name.n > 0;
@@ -97,8 +100,7 @@ static enum err skip_empty_lines(struct http_head *h, struct str in, size_t *i, 
             continue;
         }
         if (within) return bad_request(why, "A line must end in CR LF.");
-        if (!http_token_ok((struct str){in.p + *i, 1}))
-            return bad_request(why, "This is not an HTTP/1.1 request.");
+        if (!http_token_ok((struct str){in.p + *i, 1})) return bad_request(why, "This is not an HTTP/1.1 request.");
         return OK;
     }
     return ERR_AGAIN;
@@ -217,8 +219,7 @@ static enum err set_framing(struct http_head *h, struct http_refusal *why)
     int n_lengths = count_fields(h, "content-length", &length);
     int n_codings = count_fields(h, "transfer-encoding", &coding);
     h->framing = HTTP_BODY_NONE;
-    if (n_lengths && n_codings)
-        return bad_request(why, "Content-Length and Transfer-Encoding exclude each other.");
+    if (n_lengths && n_codings) return bad_request(why, "Content-Length and Transfer-Encoding exclude each other.");
     if (n_lengths > 1) return bad_request(why, "More than one Content-Length.");
     if (n_codings > 1) return bad_request(why, "More than one Transfer-Encoding.");
     if (n_codings && !h->http_11) return bad_request(why, "Transfer-Encoding needs HTTP/1.1.");
@@ -258,7 +259,9 @@ static bool split_target(struct http_head *h)
         return str_eqz(h->method, "OPTIONS");
     }
     if (rest.n && rest.p[0] != '/') {
-        size_t scheme_n = str_ieq(str_sub(rest, 0, 7), STR("http://")) ? 7 : str_ieq(str_sub(rest, 0, 8), STR("https://")) ? 8 : 0;
+        size_t scheme_n = str_ieq(str_sub(rest, 0, 7), STR("http://"))    ? 7
+                          : str_ieq(str_sub(rest, 0, 8), STR("https://")) ? 8
+                                                                          : 0;
         if (!scheme_n) return false;
         rest = str_sub(rest, scheme_n, rest.n);
         size_t host_n = 0;

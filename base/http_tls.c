@@ -1,5 +1,5 @@
-/* http_tls.c - see http_tls.h. Names are checked by OpenSSL itself (SSL_set1_host, RFC 9525 rules); a host that is an address
- * is compared with the certificate's addresses, and gets no SNI (RFC 6066 3). */
+/* http_tls.c - see http_tls.h. Names are checked by OpenSSL itself (SSL_set1_host, RFC 9525 rules); a host that is an
+ * address is compared with the certificate's addresses, and gets no SNI (RFC 6066 3). */
 #include "base/http_tls.h"
 
 #include <arpa/inet.h>
@@ -34,7 +34,8 @@ enum err http_tls_new(struct http_tls **out, const char *ca_file, struct errmsg 
         return OK;
     }
     http_tls_free(t);
-    return err_set(e, ERR_INVALID, "%s: no CA certificates could be read", ca_file ? ca_file : "system certificate store");
+    return err_set(e, ERR_INVALID, "%s: no CA certificates could be read",
+                   ca_file ? ca_file : "system certificate store");
 }
 
 void http_tls_free(struct http_tls *t)
@@ -77,8 +78,8 @@ void http_tls_explain(struct bufferevent *bev, const char *host, struct errmsg *
     if (verified == X509_V_ERR_HOSTNAME_MISMATCH || verified == X509_V_ERR_IP_ADDRESS_MISMATCH) {
         err_set(e, ERR_UNAVAILABLE, "TLS: the certificate is not for %s", host);
     } else if (verified != X509_V_OK) {
-        err_set(e, ERR_UNAVAILABLE, "TLS: the certificate of %s is not trusted (%s); a private CA goes into ca_file", host,
-                X509_verify_cert_error_string(verified));
+        err_set(e, ERR_UNAVAILABLE, "TLS: the certificate of %s is not trusted (%s); a private CA goes into ca_file",
+                host, X509_verify_cert_error_string(verified));
     } else if (code) {
         const char *reason = ERR_reason_error_string(code);
         err_set(e, ERR_UNAVAILABLE, "TLS with %s failed: %s", host, reason ? reason : "unknown reason");

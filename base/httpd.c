@@ -1,4 +1,5 @@
-/* httpd.c - the server of httpd.h as a whole: options, listener, list of connections, deferred work, drain and close. */
+/* httpd.c - the server of httpd.h as a whole: options, listener, list of connections, deferred work, drain and close.
+ */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <netdb.h>

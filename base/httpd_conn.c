@@ -1,8 +1,8 @@
 /* httpd_conn.c - one connection of the server: bytes in, requests out, deadlines, the end.
  *
- * One request at a time is with the handler. Meanwhile reading goes on, for two reasons: to notice at once that the client
- * has left (generation for nobody is the dearest thing this program can do), and to take pipelined requests, as raw bytes,
- * up to pipelined_max x 8 KiB; beyond that reading pauses and a slow poll watches for the end instead.
+ * One request at a time is with the handler. Meanwhile reading goes on, for two reasons: to notice at once that the
+ * client has left (generation for nobody is the dearest thing this program can do), and to take pipelined requests, as
+ * raw bytes, up to pipelined_max x 8 KiB; beyond that reading pauses and a slow poll watches for the end instead.
  *
  * An end of stream (FIN) while a reply is owed counts as gone. A client that only shut its sending side looks the same
  * on the wire; of real clients only `nc -N` does that, while every SDK and browser that cancels closes. Proxies that
@@ -10,6 +10,8 @@
  * that is already queued is always delivered first, so `printf ... | nc -N` gets answers that are made at once. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <errno.h>
+#include <event2/buffer.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <string.h>
@@ -21,12 +23,13 @@
 #include "base/mem.h"
 
 enum {
-    AHEAD_BYTES = 8192,  /* per request of pipelined_max */
-    KEPT_BYTES = 65536,  /* of body buffer between requests */
+    AHEAD_BYTES = 8192, /* per request of pipelined_max */
+    KEPT_BYTES = 65536, /* of body buffer between requests */
     LINGER_SILENCE_MS = 2000,
     LINGER_MS = 5000,
     GONE_POLL_MS = 500,
-    READ_BYTES = 65536,  /* one read of the socket: 4 of libevent's default, for big prompts */
+    READ_BYTES = 65536, /* one read of the socket: 4 of libevent's default, for big prompts */
+    WRITE_BYTES = 262144,
     REPLY_HEADERS_MAX = 65536,
 };
 
@@ -69,16 +72,35 @@ static void enter(struct http_conn *c, enum conn_state state)
 void conn_write(struct http_conn *c, struct str bytes)
 {
     if (!c->bev || !bytes.n) return;
-    if (bufferevent_write(c->bev, bytes.p, bytes.n)) {
-        c->broken = true; /* no memory for it: a reply with a hole must not be taken for whole */
-        conn_kick(c);
-        return;
-    }
+    if (bufferevent_write(c->bev, bytes.p, bytes.n)) c->broken = true; /* a reply with a hole must not pass for whole */
+    if (c->broken || !(bufferevent_get_enabled(c->bev) & EV_WRITE)) conn_kick(c);
+    if (c->broken) return;
     c->queued_bytes += bytes.n;
     if (c->stall_ms) return;
     c->stall_bytes = c->queued_bytes - conn_waiting(c);
     c->stall_ms = clock_ms() + (uint64_t)c->server->options.write_timeout_ms;
     arm_for(c, c->stall_ms);
+}
+
+/* Sends what this turn of the loop has queued, in one call and without asking epoll first: a socket that takes it all
+ * (nearly every time) costs no registration. What is left, and owners waiting for room, go the slow way, through
+ * on_write. False: the connection is gone. */
+static bool flush(struct http_conn *c)
+{
+    struct evbuffer *out = bufferevent_get_output(c->bev);
+    if (!evbuffer_get_length(out) || (bufferevent_get_enabled(c->bev) & EV_WRITE)) return true;
+    evbuffer_unfreeze(out, 1); /* a bufferevent keeps its output's front to itself */
+    int n = evbuffer_write(out, bufferevent_getfd(c->bev));
+    int number = errno;
+    evbuffer_freeze(out, 1);
+    if (n < 0 && number != EAGAIN && number != EINTR) {
+        conn_close(c);
+        return false;
+    }
+    bool waits = c->req && c->req->wants_writable;
+    if (evbuffer_get_length(out) || waits) bufferevent_enable(c->bev, EV_WRITE);
+    if (!evbuffer_get_length(out)) c->stall_ms = 0;
+    return true;
 }
 
 /* --- the end */
@@ -280,9 +302,7 @@ static void take_input(struct http_conn *c)
         case CONN_HEAD: used = take_head(c, bytes); break;
         case CONN_BODY: used = take_body(c, bytes); break;
         case CONN_REQUEST: look_ahead(c, waiting); return;
-        default: /* nothing more is wanted */
-            used = waiting;
-            c->linger = true;
+        default: /* nothing more is wanted */ used = waiting; c->linger = true;
         }
         if (used) evbuffer_drain(in, used);
     }
@@ -315,6 +335,7 @@ static void on_write(struct bufferevent *bev, void *arg)
         if (r->writable) r->writable(r->writable_arg);
     }
     if (c->state == CONN_LAST && !conn_waiting(c)) last_is_out(c);
+    if (c->bev && !conn_waiting(c)) bufferevent_disable(c->bev, EV_WRITE); /* back to the short way */
     loop_leave(l, entered);
 }
 
@@ -391,9 +412,12 @@ static void on_timer(void *arg)
 
 void conn_continue(struct http_conn *c)
 {
-    if (c->broken)
+    if (c->broken) {
         conn_close(c);
-    else if (c->state == CONN_LAST && !conn_waiting(c))
+        return;
+    }
+    if (!flush(c)) return;
+    if (c->state == CONN_LAST && !conn_waiting(c))
         last_is_out(c);
     else if (c->server->draining && c->state == CONN_IDLE)
         begin_last(c);
@@ -424,10 +448,12 @@ struct http_conn *conn_new(struct httpd *s, int fd, const struct sockaddr *peer,
     bufferevent_set_max_single_read(c->bev, 7);
 #else
     bufferevent_set_max_single_read(c->bev, READ_BYTES);
+    bufferevent_set_max_single_write(c->bev, WRITE_BYTES);
 #endif
     bufferevent_setcb(c->bev, on_read, on_write, on_event, c);
     bufferevent_setwatermark(c->bev, EV_WRITE, s->options.write_high / 2, 0);
     enter(c, CONN_IDLE);
-    bufferevent_enable(c->bev, EV_READ | EV_WRITE);
+    bufferevent_enable(c->bev, EV_READ);
+    bufferevent_disable(c->bev, EV_WRITE); /* see flush */
     return c;
 }

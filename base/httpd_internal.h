@@ -1,7 +1,7 @@
-/* httpd_internal.h - what httpd.c (listener, life), httpd_conn.c (one connection) and httpd_reply.c (requests and replies)
- * share. Nobody else includes it.
- * Who frees: a connection's memory goes only in httpd.c's kick event, never under a caller of http_send and friends; a
- * request's memory goes when its reply ends or its gone callback has returned. */
+/* httpd_internal.h - what httpd.c (listener, life), httpd_conn.c (one connection) and httpd_reply.c (requests and
+ * replies) share. Nobody else includes it. Who frees: a connection's memory goes only in httpd.c's kick event, never
+ * under a caller of http_send and friends; a request's memory goes when its reply ends or its gone callback has
+ * returned. */
 #ifndef DEJA_BASE_HTTPD_INTERNAL_H
 #define DEJA_BASE_HTTPD_INTERNAL_H
 #include <event2/buffer.h>
@@ -36,16 +36,16 @@ struct http_conn {
     struct http_req *req; /* in CONN_REQUEST */
     struct buf reply_headers;
     struct loop_timer *timer;
-    uint64_t timer_ms;    /* when the timer is set to fire; 0 = not set */
-    uint64_t deadline_ms; /* of the state; 0 = none */
-    uint64_t stall_ms;    /* when a client that reads nothing is dropped; 0 = nothing is queued */
-    uint64_t linger_ms;   /* hard end of lingering */
+    uint64_t timer_ms;                  /* when the timer is set to fire; 0 = not set */
+    uint64_t deadline_ms;               /* of the state; 0 = none */
+    uint64_t stall_ms;                  /* when a client that reads nothing is dropped; 0 = nothing is queued */
+    uint64_t linger_ms;                 /* hard end of lingering */
     uint64_t queued_bytes, stall_bytes; /* ever queued; out at the last look */
     uint64_t started_us;
-    bool paused;        /* reading is off: enough was read ahead */
-    bool in_handler;    /* on_request is running */
-    bool linger;        /* close gently: the client may still be sending */
-    bool broken;        /* to be dropped by the kick event */
+    bool paused;     /* reading is off: enough was read ahead */
+    bool in_handler; /* on_request is running */
+    bool linger;     /* close gently: the client may still be sending */
+    bool broken;     /* to be dropped by the kick event */
     struct sockaddr_storage peer;
     char peer_text[64];
 };

@@ -18,18 +18,51 @@ const char *http_status_text(int status)
         int status;
         const char *text;
     } texts[] = {
-        {200, "OK"}, {201, "Created"}, {202, "Accepted"}, {204, "No Content"}, {206, "Partial Content"},
-        {301, "Moved Permanently"}, {302, "Found"}, {303, "See Other"}, {304, "Not Modified"},
-        {307, "Temporary Redirect"}, {308, "Permanent Redirect"}, {400, "Bad Request"}, {401, "Unauthorized"},
-        {402, "Payment Required"}, {403, "Forbidden"}, {404, "Not Found"}, {405, "Method Not Allowed"},
-        {406, "Not Acceptable"}, {408, "Request Timeout"}, {409, "Conflict"}, {410, "Gone"},
-        {411, "Length Required"}, {412, "Precondition Failed"}, {413, "Content Too Large"}, {414, "URI Too Long"},
-        {415, "Unsupported Media Type"}, {416, "Range Not Satisfiable"}, {417, "Expectation Failed"},
-        {421, "Misdirected Request"}, {422, "Unprocessable Content"}, {424, "Failed Dependency"}, {425, "Too Early"},
-        {426, "Upgrade Required"}, {428, "Precondition Required"}, {429, "Too Many Requests"},
-        {431, "Request Header Fields Too Large"}, {499, "Client Closed Request"}, {500, "Internal Server Error"},
-        {501, "Not Implemented"}, {502, "Bad Gateway"}, {503, "Service Unavailable"}, {504, "Gateway Timeout"},
-        {505, "HTTP Version Not Supported"}, {507, "Insufficient Storage"}, {529, "Overloaded"},
+        {200, "OK"},
+        {201, "Created"},
+        {202, "Accepted"},
+        {204, "No Content"},
+        {206, "Partial Content"},
+        {301, "Moved Permanently"},
+        {302, "Found"},
+        {303, "See Other"},
+        {304, "Not Modified"},
+        {307, "Temporary Redirect"},
+        {308, "Permanent Redirect"},
+        {400, "Bad Request"},
+        {401, "Unauthorized"},
+        {402, "Payment Required"},
+        {403, "Forbidden"},
+        {404, "Not Found"},
+        {405, "Method Not Allowed"},
+        {406, "Not Acceptable"},
+        {408, "Request Timeout"},
+        {409, "Conflict"},
+        {410, "Gone"},
+        {411, "Length Required"},
+        {412, "Precondition Failed"},
+        {413, "Content Too Large"},
+        {414, "URI Too Long"},
+        {415, "Unsupported Media Type"},
+        {416, "Range Not Satisfiable"},
+        {417, "Expectation Failed"},
+        {421, "Misdirected Request"},
+        {422, "Unprocessable Content"},
+        {424, "Failed Dependency"},
+        {425, "Too Early"},
+        {426, "Upgrade Required"},
+        {428, "Precondition Required"},
+        {429, "Too Many Requests"},
+        {431, "Request Header Fields Too Large"},
+        {499, "Client Closed Request"},
+        {500, "Internal Server Error"},
+        {501, "Not Implemented"},
+        {502, "Bad Gateway"},
+        {503, "Service Unavailable"},
+        {504, "Gateway Timeout"},
+        {505, "HTTP Version Not Supported"},
+        {507, "Insufficient Storage"},
+        {529, "Overloaded"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         if (texts[i].status == status) return texts[i].text;
@@ -86,8 +119,7 @@ struct str http_req_peer(const struct http_req *r)
 bool http_req_is_loopback(const struct http_req *r)
 {
     const struct sockaddr_storage *peer = &r->conn->peer;
-    if (peer->ss_family == AF_INET)
-        return ntohl(((const struct sockaddr_in *)peer)->sin_addr.s_addr) >> 24 == 127;
+    if (peer->ss_family == AF_INET) return ntohl(((const struct sockaddr_in *)peer)->sin_addr.s_addr) >> 24 == 127;
     if (peer->ss_family != AF_INET6) return false;
     const struct in6_addr *a = &((const struct sockaddr_in6 *)peer)->sin6_addr;
     return IN6_IS_ADDR_LOOPBACK(a) || (IN6_IS_ADDR_V4MAPPED(a) && a->s6_addr[12] == 127);
@@ -109,8 +141,9 @@ void http_req_on_writable(struct http_req *r, void (*writable)(void *arg), void 
 
 static bool is_servers_own(struct str name)
 {
-    static const char *const own[] = {"content-length", "transfer-encoding", "connection", "keep-alive", "date",
-                                      "upgrade", "te", "trailer", "proxy-connection"};
+    static const char *const own[] = {
+        "content-length", "transfer-encoding", "connection", "keep-alive", "date", "upgrade", "te",
+        "trailer",        "proxy-connection"};
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
         if (str_ieq(name, str_of(own[i]))) return true;
     return false;
@@ -281,19 +314,21 @@ bool http_write(struct http_req *r, struct str bytes)
     struct http_conn *c = r->conn;
     ASSERT(r->started);
     if (c->state == CONN_DEAD || c->broken) return false;
+    size_t high = c->server->options.write_high;
+    if (conn_waiting(c) > QUEUE_FACTOR * high) {
+        log_limited(LOG_WARN, "http", "connection dropped: %zu bytes wait for a client that reads too slowly",
+                    conn_waiting(c));
+        c->broken = true;
+        conn_kick(c);
+        return false;
+    }
     if (bytes.n && !r->without_body) {
         if (r->chunked)
             write_chunk(c, bytes);
         else
             conn_write(c, bytes);
     }
-    size_t waiting = conn_waiting(c), high = c->server->options.write_high;
-    if (waiting > QUEUE_FACTOR * high) {
-        log_limited(LOG_WARN, "http", "connection dropped: %zu bytes wait for a client that reads too slowly", waiting);
-        c->broken = true;
-        conn_kick(c);
-    }
-    if (waiting <= high && !c->broken) return true;
+    if (conn_waiting(c) <= high && !c->broken) return true;
     r->wants_writable = true;
     return false;
 }

@@ -126,8 +126,7 @@ enum err loop_new(struct loop **out, struct errmsg *e)
         l->base = event_base_new_with_config(config);
         event_config_free(config);
     }
-    if (l->base && l->wake_fd >= 0)
-        l->wake_ev = event_new(l->base, l->wake_fd, EV_READ | EV_PERSIST, on_wake, l);
+    if (l->base && l->wake_fd >= 0) l->wake_ev = event_new(l->base, l->wake_fd, EV_READ | EV_PERSIST, on_wake, l);
     if (!l->wake_ev || event_add(l->wake_ev, NULL)) {
         loop_free(l);
         return err_set(e, ERR_UNAVAILABLE, "event loop: the system gives no epoll or eventfd (too many open files?)");

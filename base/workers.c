@@ -1,6 +1,6 @@
-/* workers.c - see workers.h. One list under one mutex; a finished job travels back as a post to its loop. The bound counts
- * jobs until their done() has run, so a stuck loop cannot pile up results. The pool is freed by its last user: workers_free
- * or the last delivery that was still on its way. */
+/* workers.c - see workers.h. One list under one mutex; a finished job travels back as a post to its loop. The bound
+ * counts jobs until their done() has run, so a stuck loop cannot pile up results. The pool is freed by its last user:
+ * workers_free or the last delivery that was still on its way. */
 #include "base/workers.h"
 
 #include <pthread.h>
@@ -132,8 +132,7 @@ enum err workers_submit(struct workers *w, struct loop *loop, void (*run)(void *
     struct job *j = xmalloc(sizeof *j);
     *j = (struct job){.workers = w, .loop = loop, .run = run, .done = done, .arg = arg};
     pthread_mutex_lock(&w->lock);
-    bool full = w->stopping || w->n_queued >= w->queue_max ||
-                w->n_undelivered >= w->queue_max + (size_t)w->n_threads;
+    bool full = w->stopping || w->n_queued >= w->queue_max || w->n_undelivered >= w->queue_max + (size_t)w->n_threads;
     if (!full) {
         *w->last = j;
         w->last = &j->next;
