@@ -7,18 +7,18 @@
 #include "base/mem.h"
 #include "engine/text/charsmap.h"
 #include "engine/text/normalise.h"
+#include "engine/text/piece_trie.h"
 #include "engine/text/unicode.h"
 
 static const uint32_t word_start = 0x2581;
 enum { PIECE_BYTES_MAX = 256 }; /* longer tokens are never matched: the search looks this far ahead */
 
 struct unigram {
-    const struct vocab *vocab;
     struct charsmap *map; /* NULL: NFKC with SentencePiece's white space rules */
-    float *score;         /* [n]; NAN for tokens that text never becomes */
+    struct piece_trie *trie; /* the pieces that text may become */
+    float *score;            /* [n tokens] */
     float unk_score;
     int32_t unk;
-    size_t piece_bytes_max;
 };
 
 static bool matches_text(const struct tokenizer_spec *s, int32_t id)
@@ -28,22 +28,25 @@ static bool matches_text(const struct tokenizer_spec *s, int32_t id)
     return s->types[id] == TOKEN_NORMAL || s->types[id] == TOKEN_USER_DEFINED;
 }
 
-static enum err read_scores(struct unigram *u, const struct tokenizer_spec *spec, struct errmsg *e)
+static enum err read_pieces(struct unigram *u, const struct vocab *v, const struct tokenizer_spec *spec, struct errmsg *e)
 {
+    struct piece *pieces = xcalloc((size_t)spec->n_tokens, sizeof *pieces);
+    size_t n = 0;
     float least = 0;
+    enum err err = OK;
     u->score = xmalloc((size_t)spec->n_tokens * sizeof *u->score);
-    for (int i = 0; i < spec->n_tokens; i++) {
-        float s = spec->scores[i];
-        if (!isfinite(s)) return err_set(e, ERR_CORRUPT, "the score of token %d is not finite", i);
-        u->score[i] = NAN;
-        size_t n = vocab_text(u->vocab, i).n;
-        if (!matches_text(spec, i) || n == 0 || n > PIECE_BYTES_MAX) continue;
-        u->score[i] = s;
-        if (s < least) least = s;
-        if (n > u->piece_bytes_max) u->piece_bytes_max = n;
+    for (int i = 0; i < spec->n_tokens && !err; i++) {
+        struct str text = vocab_text(v, i);
+        u->score[i] = spec->scores[i];
+        if (!isfinite(u->score[i])) err = err_set(e, ERR_CORRUPT, "the score of token %d is not finite", i);
+        if (!matches_text(spec, i) || text.n == 0 || text.n > PIECE_BYTES_MAX) continue;
+        pieces[n++] = (struct piece){text, i};
+        if (u->score[i] < least) least = u->score[i];
     }
     u->unk_score = least - 10.0f; /* SentencePiece's penalty for an unknown character */
-    return OK;
+    if (!err) err = piece_trie_new(&u->trie, pieces, n, e);
+    mem_free(pieces);
+    return err;
 }
 
 enum err unigram_new(struct unigram **out, const struct vocab *v, const struct tokenizer_spec *spec, struct errmsg *e)
@@ -52,9 +55,8 @@ enum err unigram_new(struct unigram **out, const struct vocab *v, const struct t
     if (!spec->scores) return err_set(e, ERR_CORRUPT, "a unigram vocabulary needs scores");
     if (spec->unk < 0) return err_set(e, ERR_CORRUPT, "a unigram vocabulary needs an unknown token");
     struct unigram *u = xcalloc(1, sizeof *u);
-    u->vocab = v;
     u->unk = spec->unk;
-    enum err err = read_scores(u, spec, e);
+    enum err err = read_pieces(u, v, spec, e);
     if (!err && spec->charsmap.n) err = charsmap_new(&u->map, spec->charsmap, e);
     if (err) unigram_free(u);
     else *out = u;
@@ -65,6 +67,7 @@ void unigram_free(struct unigram *u)
 {
     if (!u) return;
     charsmap_free(u->map);
+    piece_trie_free(u->trie);
     mem_free(u->score);
     mem_free(u);
 }
@@ -136,32 +139,34 @@ static void prepare(const struct unigram *u, struct str text, struct buf *out)
     buf_fini(&plain);
 }
 
-/* Best way to reach a byte offset; only offsets between characters are ever reached. */
+/* Best way to reach a byte offset; only offsets between characters are ever reached. Sums are kept in double, so that ties
+ * between equal sums fall as in the common implementation. */
 struct reach {
-    float score;
+    double score;
     int32_t id;
     uint32_t from;
 };
+
+static bool between_chars(struct str s, size_t at) { return at == s.n || ((unsigned char)s.p[at] & 0xC0) != 0x80; }
 
 static void search(const struct unigram *u, struct str s, struct reach *at)
 {
     for (size_t i = 0; i <= s.n; i++)
         at[i] = (struct reach){-INFINITY, -1, 0};
     at[0].score = 0;
-    for (size_t i = 0; i < s.n;) {
-        uint32_t code;
-        size_t first = unicode_next(s, i, &code), end = i + first;
-        for (;;) {
-            int32_t id = vocab_find(u->vocab, (struct str){s.p + i, end - i});
-            if (id >= 0 && !isnan(u->score[id]) && at[i].score + u->score[id] > at[end].score)
-                at[end] = (struct reach){at[i].score + u->score[id], id, (uint32_t)i};
-            if (end == s.n) break;
-            end += unicode_next(s, end, &code);
-            if (end - i > u->piece_bytes_max) break;
+    for (size_t i = 0, next; i < s.n; i = next) {
+        uint32_t code, node = PIECE_TRIE_ROOT;
+        next = i + unicode_next(s, i, &code);
+        for (size_t end = i; end < s.n;) {
+            node = piece_trie_step(u->trie, node, (unsigned char)s.p[end++]);
+            if (node == PIECE_TRIE_ROOT) break;
+            int32_t id = piece_trie_id(u->trie, node);
+            if (id < 0 || end < next || !between_chars(s, end)) continue;
+            double score = at[i].score + (double)u->score[id];
+            if (score > at[end].score) at[end] = (struct reach){score, id, (uint32_t)i};
         }
-        struct reach *next = &at[i + first];
-        if (at[i].score + u->unk_score > next->score) *next = (struct reach){at[i].score + u->unk_score, u->unk, (uint32_t)i};
-        i += first;
+        double unknown = at[i].score + (double)u->unk_score;
+        if (unknown > at[next].score) at[next] = (struct reach){unknown, u->unk, (uint32_t)i};
     }
 }
 
