@@ -4,6 +4,7 @@
  * Threading: the loop's thread; embedding and index work happen on other threads and come back through the loop. */
 #ifndef DEJA_CACHE_CACHE_H
 #define DEJA_CACHE_CACHE_H
+#include "base/hash.h"
 #include "base/loop.h"
 #include "base/openai.h"
 #include "base/redis.h"
@@ -25,6 +26,8 @@ struct cache_options {
     int embed_deadline_ms;     /* 50 */
     int redis_deadline_ms;     /* 50 */
     uint64_t secret;           /* keys the hashes; same on all replicas (kept in Redis) */
+    const char *redis_url;     /* of the same Redis, for the connection that tails the log of changes; NULL = changes made by other
+                                * replicas are seen by exact look-ups only */
 };
 
 MUST enum err cache_open(struct cache **out, struct loop *l, struct redis *redis /* NULL = memory only */,
@@ -35,6 +38,9 @@ void cache_close(struct cache *c);
 /* What of a request counts. Made once per request, from the parsed body after the "cache" member was taken out. */
 struct cache_key {
     struct hash128 exact, partition;
+    struct hash128 check;       /* a second hash of all that counts, with another seed: compared with the stored one on every hit */
+    enum openai_kind kind;
+    struct str tenant, model;   /* owned by the key */
     bool semantic_allowed;      /* else why_not says which rule */
     const char *why_not;        /* static text: "tools", "n", "temperature"... */
     struct str user_text;       /* the last user text (owned by the key: cache_key_fini) */

@@ -53,7 +53,8 @@ static enum err open_cache(struct gateway *gw, uint64_t secret, struct errmsg *e
                               .entries_max = o->cache_entries_max,
                               .embed_deadline_ms = o->cache_embed_deadline_ms,
                               .redis_deadline_ms = o->cache_redis_deadline_ms,
-                              .secret = secret};
+                              .secret = secret,
+                              .redis_url = gw->redis ? o->redis : NULL};
     if (!c.exact && !c.semantic) return OK;
     return cache_open(&gw->cache, gw->loop, gw->redis, gw->embedder, gw->workers, gw->metrics, &c, e);
 }
