@@ -49,7 +49,7 @@ enum number_type { NUMBER_INT, NUMBER_I64, NUMBER_REAL };
 struct number_row {
     const char *name;
     enum number_type type;
-    double min, max;
+    double min, max; /* of NUMBER_I64: any */
     size_t offset;
     int kinds;
 };
@@ -62,7 +62,7 @@ static const struct number_row numbers[] = {
     {"presence_penalty", NUMBER_REAL, -2, 2, AT(presence_penalty), CHAT | COMPLETION},
     {"frequency_penalty", NUMBER_REAL, -2, 2, AT(frequency_penalty), CHAT | COMPLETION},
     {"repetition_penalty", NUMBER_REAL, 0.01, 10, AT(repetition_penalty), CHAT | COMPLETION},
-    {"seed", NUMBER_I64, -0x1p63, 0x1p63, AT(seed), CHAT | COMPLETION},
+    {"seed", NUMBER_I64, 0, 0, AT(seed), CHAT | COMPLETION},
     {"max_tokens", NUMBER_INT, 1, INT32_MAX, AT(max_tokens), CHAT | COMPLETION},
     {"top_logprobs", NUMBER_INT, 0, 20, AT(top_logprobs), CHAT},
     {"dimensions", NUMBER_INT, 1, 65536, AT(dimensions), EMBEDDING},

@@ -1,0 +1,45 @@
+/* fuzz_json.c - any bytes: what parses is written and read back as the same value; the canonical form is a fixed point; repair leaves valid
+ * text alone and always makes UTF-8. */
+#include "base/json.h"
+
+static void check_same(json_t *v)
+{
+    struct buf a, b;
+    json_t *again;
+    buf_init(&a, 1 << 22);
+    buf_init(&b, 1 << 22);
+    json_write(&a, v);
+    ASSERT(!buf_failed(&a) && json_parse(buf_view(&a), 0, &again, NULL) == OK && json_equal(v, again));
+    json_decref(again);
+    buf_clear(&a);
+    json_write_canonical(&a, v);
+    ASSERT(json_parse(buf_view(&a), 0, &again, NULL) == OK);
+    json_write_canonical(&b, again);
+    ASSERT(str_eq(buf_view(&a), buf_view(&b)));
+    json_decref(again);
+    buf_fini(&a);
+    buf_fini(&b);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
+{
+    struct str text = {(const char *)bytes, n};
+    struct errmsg e = {0};
+    struct buf repaired;
+    size_t at;
+    json_t *v;
+    buf_init(&repaired, 1 << 22);
+    bool changed = json_repair(&repaired, text);
+    ASSERT(utf8_valid(buf_view(&repaired)) && (changed || str_eq(buf_view(&repaired), text)));
+    if (json_parse_at(text, 0, &v, &at, &e)) {
+        ASSERT(*e.text && at <= n);
+        struct str key = json_key_at(text, at);
+        ASSERT(!key.n || (key.p > text.p && key.p + key.n <= text.p + n));
+    } else {
+        ASSERT(!changed);
+        check_same(v);
+        json_decref(v);
+    }
+    buf_fini(&repaired);
+    return 0;
+}
