@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "gateway/gateway.h"
 
@@ -49,7 +50,8 @@ static void free_call(struct call *c)
 
 static void finish(struct call *c, enum err code, enum fault fault)
 {
-    c->h.on_done(c->h.arg, code, fault, c->text, c->head_seen);
+    if (code != OK && code != ERR_CANCELLED && c->text[0]) log_limited(LOG_WARN, "gateway", "upstream call failed: %s", c->text);
+    c->h.on_done(c->h.arg, code, fault, c->head_seen);
     free_call(c);
 }
 

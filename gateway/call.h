@@ -1,5 +1,5 @@
 /* call.h - one request to whichever upstream can take it: picks a target, tries again before the first byte (failed connect, 503) on
- * another target or after a pause, feeds the breakers, and says at the end what went wrong in words a client may read. Knows
+ * another target or after a pause, feeds the breakers, and says at the end what went wrong. Knows
  * nothing of what is in the answer. Threading: the loop's thread; exactly one on_done, never before call_start returns. */
 #ifndef DEJA_GATEWAY_CALL_H
 #define DEJA_GATEWAY_CALL_H
@@ -23,9 +23,9 @@ struct call_request {
 struct call_handler {
     void (*on_head)(void *arg, const struct http_reply_head *head);
     void (*on_body)(void *arg, struct str bytes);
-    /* code OK: complete. ERR_CANCELLED: by call_cancel. Otherwise fault says what to tell the client and text has details; head_seen
-     * tells whether on_head has run. */
-    void (*on_done)(void *arg, enum err code, enum fault fault, const char *text, bool head_seen);
+    /* code OK: complete. ERR_CANCELLED: by call_cancel. Otherwise fault says what to tell the client (details, which hold addresses, are
+     * logged); head_seen tells whether on_head has run. */
+    void (*on_done)(void *arg, enum err code, enum fault fault, bool head_seen);
     void *arg;
 };
 struct call *call_start(struct gateway *gw, const struct call_request *r, const struct call_handler *h);

@@ -40,7 +40,7 @@ struct exchange {
     struct str model;       /* after aliases; borrowed from the options or req */
 
     struct cache_key key;
-    bool keyed;
+    bool keyed, found_again;    /* the second: looked up once more, see lookup.c */
     struct cache_lookup *lookup;
     struct parse_job *parse;    /* reading a long body on a worker */
 

@@ -349,24 +349,24 @@ static void on_body(void *arg, struct str bytes)
     t->busy = false;
 }
 
-static void stream_over(struct ticket *t, enum err code, enum fault fault, const char *text)
+static void stream_over(struct ticket *t, enum err code, enum fault fault)
 {
     bool whole = t->collector && openai_collector_complete(t->collector);
     /* Cut by the transport after the last finish_reason: the client has it all, but it is not trusted enough to be stored. */
     if (whole) complete(t, code == OK);
-    else if (code != OK) cut_or_fail(t, fault, text);
+    else if (code != OK) cut_or_fail(t, fault, "");
     else if (t->opened) cut(t, FAULT_CLOSED, "");
     else fail(t, t->unfit ? FAULT_BAD_ANSWER : FAULT_EMPTY, "");
 }
 
-static void on_done(void *arg, enum err code, enum fault fault, const char *text, bool head_seen)
+static void on_done(void *arg, enum err code, enum fault fault, bool head_seen)
 {
     struct ticket *t = arg;
     t->busy = true;
     if (!t->ended && code == ERR_CANCELLED) fail(t, FAULT_CLOSED, ""); /* nobody is left to read it */
-    else if (!t->ended && !head_seen) fail(t, fault, text);
-    else if (!t->ended && t->form == FORM_STREAM) stream_over(t, code, fault, text);
-    else if (!t->ended && code != OK) fail(t, fault, text);
+    else if (!t->ended && !head_seen) fail(t, fault, "");
+    else if (!t->ended && t->form == FORM_STREAM) stream_over(t, code, fault);
+    else if (!t->ended && code != OK) fail(t, fault, "");
     else if (!t->ended && t->status / 100 != 2) whole_error(t);
     else if (!t->ended) whole_answer(t);
     t->call = NULL;

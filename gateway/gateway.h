@@ -15,6 +15,7 @@
 #include "gateway/upstreams.h"
 
 struct join_table;
+enum { RECENT_KEYS = 1024 }; /* power of two */
 struct gateway_series; /* metrics.h of this room: series resolved once */
 
 struct gateway {
@@ -31,6 +32,10 @@ struct gateway {
     struct upstreams *upstreams;
     struct api_keys *keys;      /* NULL: open */
     struct join_table *joins;
+    struct {                    /* keys answered a moment ago, by their low bits: see lookup.c */
+        struct hash128 key;
+        uint64_t kept_us;
+    } recent[RECENT_KEYS];
     struct rng rng;
     char secret[33];            /* keys tenant salts */
     int inflight;

@@ -17,5 +17,9 @@ void ticket_keep(struct ticket *t, const struct openai_answer *a)
     if (code != OK) {
         t->entry[0] = 0;
         log_debug("gateway", "answer not kept: %s", why_not ? why_not : err_text(code));
+        return;
     }
+    size_t slot = (size_t)t->key.exact.lo & (RECENT_KEYS - 1);
+    t->gw->recent[slot].key = t->key.exact;
+    t->gw->recent[slot].kept_us = clock_us();
 }

@@ -40,11 +40,35 @@ static void hit(struct exchange *x, const struct cache_found *f)
     if (!x->streaming || reply_pump(x)) pipeline_finish(x);
 }
 
+static void on_found(void *arg, const struct cache_found *f);
+
+/* An equal request may have been answered, and its ticket closed, while this look-up was under way: then the answer is in the process
+ * by now, and asking the upstream again would be the second call for one question. */
+static bool kept_meanwhile(struct exchange *x)
+{
+    size_t slot = (size_t)x->key.exact.lo & (RECENT_KEYS - 1);
+    return !x->found_again && hash_eq(x->gw->recent[slot].key, x->key.exact) && x->gw->recent[slot].kept_us >= x->key_us;
+}
+
+static void find(struct exchange *x, bool skip_semantic)
+{
+    struct cache_lookup_options o = {.skip_exact = !x->gw->o.cache_exact,
+                                     .skip_semantic = skip_semantic || !x->gw->o.cache_semantic,
+                                     .threshold_min = x->controls.threshold_min,
+                                     .max_age_s = x->controls.max_age_s};
+    x->lookup = cache_find(x->gw->cache, &x->key, &o, on_found, x);
+}
+
 static void on_found(void *arg, const struct cache_found *f)
 {
     struct exchange *x = arg;
     x->lookup = NULL;
     x->found_us = clock_us();
+    if (f->result == CACHE_MISS && kept_meanwhile(x)) {
+        x->found_again = true;
+        find(x, true);
+        return;
+    }
     snprintf(x->out.entry, sizeof x->out.entry, "%s", f->entry_id);
     outcome_reason(&x->out, f->reason);
     x->out.similarity = f->similarity;
@@ -64,11 +88,7 @@ enum step stage_find(struct exchange *x)
     if (x->keyed && !c->skip_lookup) {
         /* An equal request in flight has just missed: nothing can be there yet. */
         if (!c->only_if_cached && join_possible(x)) return STEP_NEXT;
-        struct cache_lookup_options o = {.skip_exact = !x->gw->o.cache_exact,
-                                         .skip_semantic = c->skip_semantic || x->route != ROUTE_CHAT || !x->gw->o.cache_semantic,
-                                         .threshold_min = c->threshold_min,
-                                         .max_age_s = c->max_age_s};
-        x->lookup = cache_find(x->gw->cache, &x->key, &o, on_found, x);
+        find(x, c->skip_semantic || x->route != ROUTE_CHAT);
         return STEP_WAIT;
     }
     if (c->only_if_cached) return reply_fault(x, FAULT_NOT_CACHED, ""), STEP_DONE;

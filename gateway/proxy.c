@@ -51,7 +51,7 @@ static void on_body(void *arg, struct str bytes)
     call_pause(p->call);
 }
 
-static void on_done(void *arg, enum err code, enum fault fault, const char *text, bool head_seen)
+static void on_done(void *arg, enum err code, enum fault fault, bool head_seen)
 {
     struct proxy *p = arg;
     struct exchange *x = p->x;
@@ -60,8 +60,8 @@ static void on_done(void *arg, enum err code, enum fault fault, const char *text
         x->upstream_us = clock_us() - p->started_us;
         if (!head_seen || !x->streaming) {
             enum fault told = fault == FAULT_NONE ? FAULT_BAD_ANSWER : fault;
-            if (fault == FAULT_BREAKER) reply_fault_retry(x, told, text, call_retry_after_ms(p->call));
-            else reply_fault(x, told, text);
+            if (fault == FAULT_BREAKER) reply_fault_retry(x, told, "", call_retry_after_ms(p->call));
+            else reply_fault(x, told, "");
         } else {
             http_req_on_gone(x->r, NULL, NULL);
             http_req_on_writable(x->r, NULL, NULL);

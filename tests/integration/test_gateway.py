@@ -389,6 +389,12 @@ class Coalescing(GatewayCase):
             else:
                 self.assertEqual(len({json.loads(b)["choices"][0]["message"]["content"] for _, _, b in got}), 1)
 
+    def test_burst_to_a_fast_upstream_makes_one_call_too(self):
+        for _ in range(5):
+            q = unique("fast")
+            self.assertEqual({s for s, _, _ in self.burst(30, text=q)}, {200})
+            self.assertEqual(self.up.count(q), 1)
+
     def test_stream_and_json_clients_share_a_call(self):
         q = unique("[[slow:500]] mixed")
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
