@@ -125,6 +125,14 @@ void weight_panel(const struct weight *w, int panel_i, struct panel *out)
 /* ---- one run of one row in a panel ---- */
 static bool is_k(enum packing p) { return p == PACK_Q4_K || p == PACK_Q5_K || p == PACK_Q6_K; }
 
+static uint32_t load32(const uint8_t *p)
+{
+    uint32_t v;
+    memcpy(&v, p, 4);
+    return v;
+}
+static void store32(uint8_t *p, uint32_t v) { memcpy(p, &v, 4); }
+
 static void put_run(const struct weight *w, uint8_t *panel, int r, int run, const struct quant_block *b)
 {
     struct run_bytes size = run_bytes(w->packing);
@@ -133,13 +141,15 @@ static void put_run(const struct weight *w, uint8_t *panel, int r, int run, cons
     uint8_t *high = panel + w->high_at + (size_t)run * (size_t)(R * size.high);
     uint8_t *scale = panel + w->scale_at + (size_t)run * (size_t)(R * size.scale);
     uint8_t *super = panel + w->super_at + (size_t)(run / 8) * (size_t)(R * size.super);
-    for (int e = 0; e < QUANT_RUN; e++) {
-        int g = e / 4, lane = r * 4 + e % 4;
-        if (size.q == 32) q[g * 4 * R + lane] = b->q[e];
-        else q[(g & 3) * 4 * R + lane] |= (uint8_t)((b->q[e] & 15) << (g < 4 ? 0 : 4));
-        if (size.high == 4) high[lane] |= (uint8_t)((b->q[e] >> 4 & 1) << g);
-        if (size.high == 8) high[(g / 4) * 4 * R + lane] |= (uint8_t)((b->q[e] >> 4 & 3) << 2 * (g & 3));
+    uint32_t bits[2] = {0, 0};
+    for (int g = 0; g < 8; g++) { /* four elements at a time: one lane */
+        uint32_t x = load32(b->q + 4 * g);
+        if (size.q == 32) store32(q + g * 4 * R + 4 * r, x);
+        else if (g < 4) store32(q + g * 4 * R + 4 * r, (x & 0x0f0f0f0fu) | (load32(b->q + 16 + 4 * g) & 0x0f0f0f0fu) << 4);
+        if (size.high == 4) bits[0] |= (x >> 4 & 0x01010101u) << g;
+        if (size.high == 8) bits[g / 4] |= (x >> 4 & 0x03030303u) << 2 * (g & 3);
     }
+    for (int i = 0; i < size.high / 4; i++) store32(high + i * 4 * R + 4 * r, bits[i]);
     if (is_k(w->packing)) {
         scale[r] = b->sc[0];
         scale[R + r] = b->sc[1];
