@@ -1,5 +1,5 @@
-/* fuzz_openai.c - the first byte chooses: a request of each kind and strictness, a JSON answer, or a stream (one frame a line). What is taken
- * as an answer survives being written as JSON and as a stream. */
+/* fuzz_openai.c - the first byte chooses: a request of each kind and strictness, a JSON answer, or a stream (one frame a line). What is
+ * taken as an answer survives being written as JSON and as a stream. */
 #include "base/openai.h"
 #include "base/sse.h"
 

@@ -1,5 +1,5 @@
-/* fuzz_redis.c - any bytes from a peer: replies within the bounds or a refusal, the same however the bytes are cut. The first byte chooses the
- * cut. */
+/* fuzz_redis.c - any bytes from a peer: replies within the bounds or a refusal, the same however the bytes are cut. The first byte chooses
+ * the cut. */
 #include "base/buf.h"
 #include "base/redis_conn.h"
 #include "base/redis_reader.h"

@@ -1,4 +1,5 @@
-/* fuzz_sse.c - any bytes, cut anywhere: the same events and the same end; what was read is written and read back. The first byte chooses the cut. */
+/* fuzz_sse.c - any bytes, cut anywhere: the same events and the same end; what was read is written and read back. The first byte chooses
+ * the cut. */
 #include "base/sse.h"
 
 static bool note(void *arg, const struct sse_event *ev)
