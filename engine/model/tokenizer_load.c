@@ -44,10 +44,10 @@ static enum err read_ids(const struct gguf *g, struct tokenizer_spec *s, struct 
     const struct {
         const char *key;
         int32_t *id;
-    } ids[] = {{"tokenizer.ggml.bos_token_id", &s->bos},       {"tokenizer.ggml.eos_token_id", &s->eos},
-               {"tokenizer.ggml.unknown_token_id", &s->unk},   {"tokenizer.ggml.padding_token_id", &s->pad},
-               {"tokenizer.ggml.cls_token_id", &s->cls},       {"tokenizer.ggml.seperator_token_id", &s->sep}, /* sic */
-               {"tokenizer.ggml.eot_token_id", &eot},          {"tokenizer.ggml.eom_token_id", &eom}};
+    } ids[] = {{"tokenizer.ggml.bos_token_id", &s->bos},     {"tokenizer.ggml.eos_token_id", &s->eos},
+               {"tokenizer.ggml.unknown_token_id", &s->unk}, {"tokenizer.ggml.padding_token_id", &s->pad},
+               {"tokenizer.ggml.cls_token_id", &s->cls},     {"tokenizer.ggml.seperator_token_id", &s->sep}, /* sic */
+               {"tokenizer.ggml.eot_token_id", &eot},        {"tokenizer.ggml.eom_token_id", &eom}};
     for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
         enum err err = read_id(g, ids[i].key, ids[i].id, e);
         if (err) return err;
@@ -63,9 +63,12 @@ static enum err read_kind(const struct gguf *g, struct tokenizer_spec *s, struct
     struct str model;
     enum err err = gguf_str(g, "tokenizer.ggml.model", &model, e);
     if (err) return err == ERR_NOT_FOUND ? ERR_CORRUPT : err;
-    if (str_eqz(model, "gpt2")) s->kind = TOKENIZER_BPE;
-    else if (str_eqz(model, "bert")) s->kind = TOKENIZER_WORDPIECE;
-    else if (str_eqz(model, "t5") || str_eqz(model, "unigram")) s->kind = TOKENIZER_UNIGRAM;
+    if (str_eqz(model, "gpt2"))
+        s->kind = TOKENIZER_BPE;
+    else if (str_eqz(model, "bert"))
+        s->kind = TOKENIZER_WORDPIECE;
+    else if (str_eqz(model, "t5") || str_eqz(model, "unigram"))
+        s->kind = TOKENIZER_UNIGRAM;
     else {
         char shown[40];
         return err_set(e, ERR_UNSUPPORTED, "tokenizer.ggml.model: \"%s\" is not supported, expected gpt2, bert, t5 or unigram",
@@ -85,15 +88,18 @@ static enum err read_arrays(const struct gguf *g, struct tokenizer_spec *s, stru
         if (n_types != n) return err_set(e, ERR_CORRUPT, "tokenizer.ggml.token_type: %zu elements for %zu tokens", n_types, n);
     }
     if (s->kind == TOKENIZER_UNIGRAM) {
-        if ((err = gguf_f32_array(g, "tokenizer.ggml.scores", &p->scores, &n_scores, e))) return err == ERR_NOT_FOUND ? ERR_CORRUPT : err;
+        if ((err = gguf_f32_array(g, "tokenizer.ggml.scores", &p->scores, &n_scores, e)))
+            return err == ERR_NOT_FOUND ? ERR_CORRUPT : err;
         if (n_scores != n) return err_set(e, ERR_CORRUPT, "tokenizer.ggml.scores: %zu elements for %zu tokens", n_scores, n);
         if (gguf_has(g, "tokenizer.ggml.precompiled_charsmap") &&
             (err = gguf_bytes(g, "tokenizer.ggml.precompiled_charsmap", &s->charsmap, e)))
             return err;
     }
     if (s->kind == TOKENIZER_BPE) {
-        if ((err = gguf_str_array(g, "tokenizer.ggml.merges", &p->merges, &n_merges, e))) return err == ERR_NOT_FOUND ? ERR_CORRUPT : err;
-        if (n_merges > 1 << 24) return err_set(e, ERR_CORRUPT, "tokenizer.ggml.merges: %zu merges, expected at most 2^24", n_merges);
+        if ((err = gguf_str_array(g, "tokenizer.ggml.merges", &p->merges, &n_merges, e)))
+            return err == ERR_NOT_FOUND ? ERR_CORRUPT : err;
+        if (n_merges > 1 << 24)
+            return err_set(e, ERR_CORRUPT, "tokenizer.ggml.merges: %zu merges, expected at most 2^24", n_merges);
     }
     s->tokens = p->tokens;
     s->n_tokens = (int)n;

@@ -70,8 +70,10 @@ void charsmap_apply(const struct charsmap *c, struct str text, struct buf *out)
             buf_z(out, c->strings + string);
         } else {
             n = unicode_next(text, i, &code);
-            if (code == UNICODE_INVALID) buf_utf8(out, 0xFFFD);
-            else buf_add(out, text.p + i, n);
+            if (code == UNICODE_INVALID)
+                buf_utf8(out, 0xFFFD);
+            else
+                buf_add(out, text.p + i, n);
         }
         i += n;
     }

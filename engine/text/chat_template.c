@@ -20,8 +20,10 @@ enum err chat_template_new(struct chat_template **out, struct str source, struct
     struct chat_template *t = xcalloc(1, sizeof *t);
     t->arena = arena_new(TREE_BYTES_MAX);
     enum err err = jinja_parse(t->arena, source, &t->root, e);
-    if (err) chat_template_free(t);
-    else *out = t;
+    if (err)
+        chat_template_free(t);
+    else
+        *out = t;
     return err;
 }
 
@@ -47,7 +49,8 @@ static void set_variables(struct jinja_run *r, const struct chat_render_options 
         jinja_frame_set(r, f, jinja_flat(r, more.dict->at[i].key.s), more.dict->at[i].value);
 }
 
-enum err chat_template_render(const struct chat_template *t, const struct chat_render_options *opt, struct chat_rendering *out, struct errmsg *e)
+enum err chat_template_render(const struct chat_template *t, const struct chat_render_options *opt, struct chat_rendering *out,
+                              struct errmsg *e)
 {
     struct jinja_run r = {.e = e, .steps = opt->steps_max, .now_s = opt->now_s};
     struct jinja_frame globals = {NULL, NULL, 0, 0, false};

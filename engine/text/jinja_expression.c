@@ -43,9 +43,15 @@ static struct jinja_value loop_member(struct jinja_run *r, struct jinja_value v,
     const struct {
         const char *name;
         struct jinja_value value;
-    } members[] = {{"index", jinja_int(i + 1)},      {"index0", jinja_int(i)},        {"first", jinja_bool(i == 0)},
-                   {"last", jinja_bool(i == n - 1)}, {"length", jinja_int(n)},        {"revindex", jinja_int(n - i)},
-                   {"revindex0", jinja_int(n - i - 1)}, {"depth", jinja_int(1)}, {"depth0", jinja_int(0)}}; /* counts recursive loops only, which we refuse */
+    } members[] = {{"index", jinja_int(i + 1)},
+                   {"index0", jinja_int(i)},
+                   {"first", jinja_bool(i == 0)},
+                   {"last", jinja_bool(i == n - 1)},
+                   {"length", jinja_int(n)},
+                   {"revindex", jinja_int(n - i)},
+                   {"revindex0", jinja_int(n - i - 1)},
+                   {"depth", jinja_int(1)},
+                   {"depth0", jinja_int(0)}}; /* counts recursive loops only, which we refuse */
     for (size_t k = 0; k < sizeof members / sizeof members[0]; k++)
         if (str_eqz(*name, members[k].name)) return members[k].value;
     if (str_eqz(*name, "previtem")) return i > 0 ? l->items[i - 1] : jinja_undefined(name);
@@ -109,8 +115,10 @@ struct jinja_args jinja_eval_args(struct jinja_run *r, const struct jinja_node *
     if (!a.at || !a.named) return (struct jinja_args){NULL, 0, NULL, 0};
     for (int i = 0; i < call->n_items; i++) {
         const struct jinja_node *n = call->items[i];
-        if (n->kind == JINJA_N_KEYWORD) a.named[a.n_named++] = (struct jinja_frame_var){n->text, jinja_eval(r, n->a)};
-        else a.at[a.n++] = jinja_eval(r, n);
+        if (n->kind == JINJA_N_KEYWORD)
+            a.named[a.n_named++] = (struct jinja_frame_var){n->text, jinja_eval(r, n->a)};
+        else
+            a.at[a.n++] = jinja_eval(r, n);
     }
     return a;
 }
@@ -159,8 +167,10 @@ static struct jinja_value eval_unary(struct jinja_run *r, const struct jinja_nod
     if (r->err) return v;
     if (n->op == JINJA_NOT) return jinja_bool(!jinja_truth(v));
     if (!jinja_is_number(v)) {
-        if (v.kind == JINJA_UNDEFINED) fail_undefined(r, v);
-        else jinja_fail(r, ERR_INVALID, "a sign before a %s", jinja_kind_name(v));
+        if (v.kind == JINJA_UNDEFINED)
+            fail_undefined(r, v);
+        else
+            jinja_fail(r, ERR_INVALID, "a sign before a %s", jinja_kind_name(v));
         return v;
     }
     if (n->op == JINJA_ADD) return v.kind == JINJA_BOOL ? jinja_int(v.b) : v;
@@ -254,12 +264,8 @@ static struct jinja_value eval_node(struct jinja_run *r, const struct jinja_node
         a = jinja_eval(r, n->b);
         if (r->err) return a;
         return jinja_truth(a) ? jinja_eval(r, n->a) : n->c ? jinja_eval(r, n->c) : jinja_undefined(NULL);
-    case JINJA_N_MEMBER:
-        a = jinja_eval(r, n->a);
-        return jinja_member(r, a, &n->text);
-    case JINJA_N_INDEX:
-        a = jinja_eval(r, n->a);
-        return jinja_index(r, a, jinja_eval(r, n->b));
+    case JINJA_N_MEMBER: a = jinja_eval(r, n->a); return jinja_member(r, a, &n->text);
+    case JINJA_N_INDEX: a = jinja_eval(r, n->a); return jinja_index(r, a, jinja_eval(r, n->b));
     case JINJA_N_SLICE: return eval_slice(r, n);
     case JINJA_N_CALL: return eval_call(r, n);
     case JINJA_N_FILTER: return eval_filter(r, n);

@@ -5,7 +5,7 @@
 #include "engine/text/jinja_eval.h"
 
 #define FILTER(name) static struct jinja_value name(struct jinja_run *r, struct jinja_value v, const struct jinja_args *args)
-#define UNUSED_ARGS (void)args
+#define UNUSED_ARGS  (void)args
 
 FILTER(filter_default)
 {
@@ -78,9 +78,12 @@ FILTER(filter_indent)
     char spaces[256];
     memset(spaces, ' ', sizeof spaces);
     struct str by = {spaces, 4};
-    if (width && width->kind == JINJA_STRING) by = jinja_flat(r, width->s);
-    else if (width) by.n = (size_t)jinja_arg_int(r, args, 0, "width", 4);
-    if (width && width->kind != JINJA_STRING && by.n > sizeof spaces) jinja_fail(r, ERR_RANGE, "indent: a width from 0 to 256 is expected");
+    if (width && width->kind == JINJA_STRING)
+        by = jinja_flat(r, width->s);
+    else if (width)
+        by.n = (size_t)jinja_arg_int(r, args, 0, "width", 4);
+    if (width && width->kind != JINJA_STRING && by.n > sizeof spaces)
+        jinja_fail(r, ERR_RANGE, "indent: a width from 0 to 256 is expected");
     struct jinja_value s = jinja_to_string(r, v), pad = jinja_text_copy(r, r->err ? STR("") : by, false);
     struct jinja_builder b = {NULL, 0, 0, 0};
     if (r->err) return s;
@@ -140,7 +143,8 @@ FILTER(filter_round)
 {
     int64_t places = jinja_arg_int(r, args, 0, "precision", 0);
     struct str method = jinja_arg_text(r, args, 1, "method", STR("common"));
-    if (!jinja_is_number(v) || places < -15 || places > 15) jinja_fail(r, ERR_INVALID, "round needs a number and -15 to 15 places");
+    if (!jinja_is_number(v) || places < -15 || places > 15)
+        jinja_fail(r, ERR_INVALID, "round needs a number and -15 to 15 places");
     if (r->err) return v;
     double f = jinja_to_double(v), scale = pow(10, (double)places);
     if (v.kind != JINJA_FLOAT && places >= 0 && str_eqz(method, "common")) return filter_int(r, v, args);
@@ -177,13 +181,27 @@ FILTER(filter_attr)
     return r->err ? v : jinja_index(r, v, name);
 }
 
-static const struct jinja_filter_entry value_filters[] = {
-    {"default", filter_default}, {"d", filter_default},   {"string", filter_string}, {"safe", filter_same},
-    {"upper", filter_upper},     {"lower", filter_lower}, {"title", filter_title},   {"capitalize", filter_capitalize},
-    {"trim", filter_trim},       {"replace", filter_replace}, {"indent", filter_indent}, {"int", filter_int},
-    {"float", filter_float},     {"abs", filter_abs},     {"round", filter_round},   {"escape", filter_escape},
-    {"e", filter_escape},        {"format", filter_format}, {"attr", filter_attr},   {"tojson", jinja_to_json},
-    {NULL, NULL}};
+static const struct jinja_filter_entry value_filters[] = {{"default", filter_default},
+                                                          {"d", filter_default},
+                                                          {"string", filter_string},
+                                                          {"safe", filter_same},
+                                                          {"upper", filter_upper},
+                                                          {"lower", filter_lower},
+                                                          {"title", filter_title},
+                                                          {"capitalize", filter_capitalize},
+                                                          {"trim", filter_trim},
+                                                          {"replace", filter_replace},
+                                                          {"indent", filter_indent},
+                                                          {"int", filter_int},
+                                                          {"float", filter_float},
+                                                          {"abs", filter_abs},
+                                                          {"round", filter_round},
+                                                          {"escape", filter_escape},
+                                                          {"e", filter_escape},
+                                                          {"format", filter_format},
+                                                          {"attr", filter_attr},
+                                                          {"tojson", jinja_to_json},
+                                                          {NULL, NULL}};
 
 struct jinja_value jinja_filter(struct jinja_run *r, struct str name, struct jinja_value v, const struct jinja_args *args)
 {

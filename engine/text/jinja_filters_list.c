@@ -4,7 +4,7 @@
 #include "engine/text/jinja_eval.h"
 
 #define FILTER(name) static struct jinja_value name(struct jinja_run *r, struct jinja_value v, const struct jinja_args *args)
-#define UNUSED_ARGS (void)args
+#define UNUSED_ARGS  (void)args
 
 FILTER(filter_length)
 {
@@ -116,7 +116,8 @@ FILTER(filter_map)
     return out;
 }
 
-static struct jinja_value choose(struct jinja_run *r, struct jinja_value v, const struct jinja_args *args, bool by_attribute, bool keep)
+static struct jinja_value choose(struct jinja_run *r, struct jinja_value v, const struct jinja_args *args, bool by_attribute,
+                                 bool keep)
 {
     struct jinja_value items = jinja_items_of(r, v), out = jinja_list_new(r, JINJA_LIST);
     size_t test_i = by_attribute ? 1 : 0;
@@ -124,7 +125,8 @@ static struct jinja_value choose(struct jinja_run *r, struct jinja_value v, cons
     if (by_attribute && !args->n) jinja_fail(r, ERR_INVALID, "selectattr and rejectattr need an attribute");
     for (size_t i = 0; !r->err && i < items.list->n; i++) {
         struct jinja_value one = items.list->at[i], tested = by_attribute ? attribute(r, one, args->at[0]) : one;
-        bool holds = args->n > test_i ? jinja_test(r, jinja_flat(r, jinja_need_text(r, args->at[test_i])), tested, &rest) : jinja_truth(tested);
+        bool holds = args->n > test_i ? jinja_test(r, jinja_flat(r, jinja_need_text(r, args->at[test_i])), tested, &rest)
+                                      : jinja_truth(tested);
         if (holds == keep) jinja_list_add(r, out, one);
     }
     return out;
@@ -170,7 +172,8 @@ static void sort_items(struct jinja_run *r, struct sort_item *at, size_t n, bool
     if (from != at && !r->err) memcpy(at, from, n * sizeof *at);
 }
 
-static struct jinja_value sorted(struct jinja_run *r, struct jinja_value items, const struct jinja_value *path, bool case_matters, bool reverse)
+static struct jinja_value sorted(struct jinja_run *r, struct jinja_value items, const struct jinja_value *path, bool case_matters,
+                                 bool reverse)
 {
     struct jinja_value out = jinja_list_new(r, JINJA_LIST);
     size_t n = r->err ? 0 : items.list->n;
@@ -238,9 +241,23 @@ FILTER(filter_sum)
     return total;
 }
 
-const struct jinja_filter_entry jinja_list_filters[] = {
-    {"length", filter_length},   {"count", filter_length},   {"join", filter_join},             {"list", filter_list},
-    {"first", filter_first},     {"last", filter_last},      {"reverse", filter_reverse},       {"items", filter_items},
-    {"map", filter_map},         {"select", filter_select},  {"reject", filter_reject},         {"selectattr", filter_selectattr},
-    {"rejectattr", filter_rejectattr}, {"sort", filter_sort}, {"dictsort", filter_dictsort},    {"unique", filter_unique},
-    {"min", filter_min},         {"max", filter_max},        {"sum", filter_sum},               {NULL, NULL}};
+const struct jinja_filter_entry jinja_list_filters[] = {{"length", filter_length},
+                                                        {"count", filter_length},
+                                                        {"join", filter_join},
+                                                        {"list", filter_list},
+                                                        {"first", filter_first},
+                                                        {"last", filter_last},
+                                                        {"reverse", filter_reverse},
+                                                        {"items", filter_items},
+                                                        {"map", filter_map},
+                                                        {"select", filter_select},
+                                                        {"reject", filter_reject},
+                                                        {"selectattr", filter_selectattr},
+                                                        {"rejectattr", filter_rejectattr},
+                                                        {"sort", filter_sort},
+                                                        {"dictsort", filter_dictsort},
+                                                        {"unique", filter_unique},
+                                                        {"min", filter_min},
+                                                        {"max", filter_max},
+                                                        {"sum", filter_sum},
+                                                        {NULL, NULL}};

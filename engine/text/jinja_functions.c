@@ -118,7 +118,11 @@ static struct jinja_value now_text(struct jinja_run *r, const struct jinja_args 
 static const struct {
     const char *name;
     struct jinja_value (*run)(struct jinja_run *r, const struct jinja_args *args);
-} functions[] = {{"namespace", make_namespace}, {"dict", make_dict}, {"range", make_range}, {"raise_exception", raise_exception}, {"strftime_now", now_text}};
+} functions[] = {{"namespace", make_namespace},
+                 {"dict", make_dict},
+                 {"range", make_range},
+                 {"raise_exception", raise_exception},
+                 {"strftime_now", now_text}};
 
 bool jinja_is_function(struct str name)
 {

@@ -25,12 +25,18 @@ static void write_text(struct json_writer *w, struct str s)
         uint32_t code;
         size_t n = unicode_next(s, i, &code);
         const char *hit = code && code < 0x80 ? strchr(plain, (int)code) : NULL;
-        if (hit) buf_printf(&w->out, "\\%c", letter[hit - plain]);
-        else if (code < 0x20 || (w->ascii && code == 0x7F)) buf_printf(&w->out, "\\u%04x", code);
-        else if (code == UNICODE_INVALID) buf_utf8(&w->out, 0xFFFD);
-        else if (w->ascii && code >= 0x10000) buf_printf(&w->out, "\\u%04x\\u%04x", 0xD800 + ((code - 0x10000) >> 10), 0xDC00 + ((code - 0x10000) & 0x3FF));
-        else if (w->ascii && code > 0x7F) buf_printf(&w->out, "\\u%04x", code);
-        else buf_add(&w->out, s.p + i, n);
+        if (hit)
+            buf_printf(&w->out, "\\%c", letter[hit - plain]);
+        else if (code < 0x20 || (w->ascii && code == 0x7F))
+            buf_printf(&w->out, "\\u%04x", code);
+        else if (code == UNICODE_INVALID)
+            buf_utf8(&w->out, 0xFFFD);
+        else if (w->ascii && code >= 0x10000)
+            buf_printf(&w->out, "\\u%04x\\u%04x", 0xD800 + ((code - 0x10000) >> 10), 0xDC00 + ((code - 0x10000) & 0x3FF));
+        else if (w->ascii && code > 0x7F)
+            buf_printf(&w->out, "\\u%04x", code);
+        else
+            buf_add(&w->out, s.p + i, n);
         i += n;
     }
     buf_char(&w->out, '"');
@@ -74,8 +80,10 @@ static const struct jinja_pair **ordered(struct json_writer *w, const struct jin
     for (size_t i = 0; p && i < d->n; i++) {
         p[i] = &d->at[i];
         if (!w->sort) continue;
-        if (d->at[i].key.kind == JINJA_STRING) jinja_flat(w->r, d->at[i].key.s);
-        else jinja_fail(w->r, ERR_INVALID, "tojson: sort_keys needs string keys");
+        if (d->at[i].key.kind == JINJA_STRING)
+            jinja_flat(w->r, d->at[i].key.s);
+        else
+            jinja_fail(w->r, ERR_INVALID, "tojson: sort_keys needs string keys");
     }
     if (p && w->sort && !w->r->err && d->n) qsort(p, d->n, sizeof *p, by_key);
     return w->r->err ? NULL : p;
@@ -111,9 +119,12 @@ static void write_list(struct json_writer *w, const struct jinja_list *l, int de
 
 static void write_float(struct json_writer *w, double f)
 {
-    if (isnan(f)) buf_z(&w->out, "NaN");
-    else if (isinf(f)) buf_z(&w->out, f < 0 ? "-Infinity" : "Infinity");
-    else jinja_write_float(&w->out, f);
+    if (isnan(f))
+        buf_z(&w->out, "NaN");
+    else if (isinf(f))
+        buf_z(&w->out, f < 0 ? "-Infinity" : "Infinity");
+    else
+        jinja_write_float(&w->out, f);
 }
 
 static void write_value(struct json_writer *w, struct jinja_value v, int depth)

@@ -13,7 +13,7 @@ struct lexer {
     struct str s;
     size_t at;
     int line;
-    bool line_start; /* the last tag ended with a line end, or nothing has been read yet */
+    bool line_start;                   /* the last tag ended with a line end, or nothing has been read yet */
     struct jinja_token *tokens, spill; /* spill takes the token for which there was no memory */
     size_t n, cap;
     struct errmsg *e;
@@ -66,8 +66,10 @@ static void skip_spaces(struct lexer *x)
 static void after_tag(struct lexer *x, char sign, bool trim)
 {
     size_t from = x->at;
-    if (sign == '-') skip_spaces(x);
-    else if (sign != '+' && trim && peek(x, 0) == '\n') advance(x, 1);
+    if (sign == '-')
+        skip_spaces(x);
+    else if (sign != '+' && trim && peek(x, 0) == '\n')
+        advance(x, 1);
     x->line_start = x->at > from && x->s.p[x->at - 1] == '\n';
 }
 
@@ -124,8 +126,10 @@ static size_t unescape(struct lexer *x, struct str s, size_t at, struct buf *out
         return 2;
     }
     size_t want = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0, n;
-    if (want) n = read_digits(s, at + 2, 16, want, &code);
-    else n = read_digits(s, at + 1, 8, 3, &code);
+    if (want)
+        n = read_digits(s, at + 2, 16, want, &code);
+    else
+        n = read_digits(s, at + 1, 8, 3, &code);
     if (want && n < want) {
         fail(x, ERR_INVALID, "a string has an unfinished \\x, \\u or \\U escape");
         return 2;
@@ -134,8 +138,10 @@ static size_t unescape(struct lexer *x, struct str s, size_t at, struct buf *out
         buf_add(out, s.p + at, 2);
         return 2;
     }
-    if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) fail(x, ERR_INVALID, "a string escape is no character");
-    else buf_utf8(out, code);
+    if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
+        fail(x, ERR_INVALID, "a string escape is no character");
+    else
+        buf_utf8(out, code);
     return want ? 2 + n : 1 + n;
 }
 
@@ -153,12 +159,16 @@ static void lex_string(struct lexer *x)
     struct buf text;
     buf_init(&text, raw.n + 16);
     for (size_t i = 0; i < raw.n && !x->err;) {
-        if (raw.p[i] == '\\') i += unescape(x, raw, i, &text);
-        else buf_char(&text, raw.p[i++]);
+        if (raw.p[i] == '\\')
+            i += unescape(x, raw, i, &text);
+        else
+            buf_char(&text, raw.p[i++]);
     }
     char *kept = arena_strndup(x->arena, text.n ? text.p : "", text.n);
-    if (!kept || buf_failed(&text)) fail(x, ERR_TOO_LARGE, "no memory for the template");
-    else add(x, JINJA_T_STRING, (struct str){kept, text.n});
+    if (!kept || buf_failed(&text))
+        fail(x, ERR_TOO_LARGE, "no memory for the template");
+    else
+        add(x, JINJA_T_STRING, (struct str){kept, text.n});
     buf_fini(&text);
     advance(x, to + 1 - x->at);
 }
@@ -171,10 +181,13 @@ static void lex_number(struct lexer *x)
     for (;; used++) {
         char c = peek(x, used), next = peek(x, used + 1);
         bool point = c == '.' && is_digit(next) && !is_float && !(x->at && x->s.p[x->at - 1] == '.');
-        bool exponent = (c == 'e' || c == 'E') && (is_digit(next) || ((next == '+' || next == '-') && is_digit(peek(x, used + 2))));
+        bool exponent =
+            (c == 'e' || c == 'E') && (is_digit(next) || ((next == '+' || next == '-') && is_digit(peek(x, used + 2))));
         if (c == '_' && is_digit(next)) continue;
-        if (point || exponent) is_float = true;
-        else if (!is_digit(c) && !((c == '+' || c == '-') && n && (digits[n - 1] | 32) == 'e')) break;
+        if (point || exponent)
+            is_float = true;
+        else if (!is_digit(c) && !((c == '+' || c == '-') && n && (digits[n - 1] | 32) == 'e'))
+            break;
         if (n == sizeof digits - 1) {
             fail(x, ERR_INVALID, "a number is too long");
             return;
@@ -203,8 +216,10 @@ static void lex_operator(struct lexer *x, char *open, int *n_open)
         return;
     }
     if (strchr("([{", c)) {
-        if (*n_open == BRACKETS_MAX) fail(x, ERR_INVALID, "brackets are nested too deeply");
-        else open[(*n_open)++] = c == '(' ? ')' : c == '[' ? ']' : '}';
+        if (*n_open == BRACKETS_MAX)
+            fail(x, ERR_INVALID, "brackets are nested too deeply");
+        else
+            open[(*n_open)++] = c == '(' ? ')' : c == '[' ? ']' : '}';
     } else if (strchr(")]}", c)) {
         if (!*n_open || open[--*n_open] != c) fail(x, ERR_INVALID, "a closing bracket has no opening one");
     }
@@ -332,7 +347,8 @@ static void lex_all(struct lexer *x)
 enum err jinja_lex(struct arena *arena, struct str source, struct jinja_tokens *out, struct errmsg *e)
 {
     *out = (struct jinja_tokens){NULL, 0};
-    if (source.n > JINJA_SOURCE_MAX) return err_set(e, ERR_TOO_LARGE, "template has %zu bytes, at most %d are read", source.n, JINJA_SOURCE_MAX);
+    if (source.n > JINJA_SOURCE_MAX)
+        return err_set(e, ERR_TOO_LARGE, "template has %zu bytes, at most %d are read", source.n, JINJA_SOURCE_MAX);
     char *copy = arena_alloc(arena, source.n + 1);
     if (!copy) return err_set(e, ERR_TOO_LARGE, "no memory for the template");
     size_t n = 0;

@@ -9,7 +9,8 @@ typedef struct jinja_value method_fn(struct jinja_run *r, struct jinja_value sel
 
 /* --- strings */
 
-static struct jinja_value strip(struct jinja_run *r, struct jinja_value self, const struct jinja_args *args, bool left, bool right)
+static struct jinja_value strip(struct jinja_run *r, struct jinja_value self, const struct jinja_args *args, bool left,
+                                bool right)
 {
     struct str chars = jinja_arg_text(r, args, 0, "chars", (struct str){NULL, 0});
     return r->err ? self : jinja_trim(r, self.s, chars.p ? &chars : NULL, left, right);
@@ -259,8 +260,10 @@ METHOD(text_format)
         struct str name = str_sub(s, from, n < 0 ? 0 : (size_t)n);
         int64_t place = 0;
         const struct jinja_value *v = NULL;
-        if (n >= 0 && !name.n) v = next < args->n ? &args->at[next++] : NULL;
-        else if (n >= 0 && str_to_i64(name, 0, 1000, &place) == OK) v = (size_t)place < args->n ? &args->at[place] : NULL;
+        if (n >= 0 && !name.n)
+            v = next < args->n ? &args->at[next++] : NULL;
+        else if (n >= 0 && str_to_i64(name, 0, 1000, &place) == OK)
+            v = (size_t)place < args->n ? &args->at[place] : NULL;
         for (size_t k = 0; !v && n > 0 && k < args->n_named; k++)
             if (str_eq(args->named[k].name, name)) v = &args->named[k].value;
         if (!v) {
@@ -281,8 +284,10 @@ METHOD(text_format)
 
 METHOD(list_append)
 {
-    if (args->n != 1) jinja_fail(r, ERR_INVALID, "append needs one value");
-    else jinja_list_add(r, self, args->at[0]);
+    if (args->n != 1)
+        jinja_fail(r, ERR_INVALID, "append needs one value");
+    else
+        jinja_list_add(r, self, args->at[0]);
     return jinja_none();
 }
 METHOD(list_extend)
@@ -394,27 +399,48 @@ static const struct {
     const char *name;
     method_fn *run;
 } methods[] = {
-    {JINJA_STRING, "strip", text_strip},           {JINJA_STRING, "lstrip", text_lstrip},
-    {JINJA_STRING, "rstrip", text_rstrip},         {JINJA_STRING, "split", text_split},
-    {JINJA_STRING, "rsplit", text_rsplit},         {JINJA_STRING, "splitlines", text_splitlines},
-    {JINJA_STRING, "replace", text_replace},       {JINJA_STRING, "startswith", text_startswith},
-    {JINJA_STRING, "endswith", text_endswith},     {JINJA_STRING, "removeprefix", text_removeprefix},
-    {JINJA_STRING, "removesuffix", text_removesuffix}, {JINJA_STRING, "upper", text_upper},
-    {JINJA_STRING, "lower", text_lower},           {JINJA_STRING, "title", text_title},
-    {JINJA_STRING, "capitalize", text_capitalize}, {JINJA_STRING, "find", text_find},
-    {JINJA_STRING, "rfind", text_rfind},           {JINJA_STRING, "count", text_count},
-    {JINJA_STRING, "join", text_join},             {JINJA_STRING, "format", text_format},
-    {JINJA_STRING, "isdigit", text_isdigit},       {JINJA_STRING, "isalpha", text_isalpha},
-    {JINJA_STRING, "isalnum", text_isalnum},       {JINJA_STRING, "isspace", text_isspace},
-    {JINJA_STRING, "isupper", text_isupper},       {JINJA_STRING, "islower", text_islower},
-    {JINJA_STRING, "isnumeric", text_isdigit},     {JINJA_STRING, "isdecimal", text_isdigit},
-    {JINJA_LIST, "append", list_append},           {JINJA_LIST, "extend", list_extend},
-    {JINJA_LIST, "pop", list_pop},                 {JINJA_LIST, "count", list_count},
-    {JINJA_LIST, "index", list_index},             {JINJA_TUPLE, "count", list_count},
-    {JINJA_TUPLE, "index", list_index},            {JINJA_DICT, "get", dict_get},
-    {JINJA_DICT, "items", dict_items},             {JINJA_DICT, "keys", dict_keys},
-    {JINJA_DICT, "values", dict_values},           {JINJA_DICT, "pop", dict_pop},
-    {JINJA_DICT, "update", dict_update},           {JINJA_LOOP, "cycle", loop_cycle},
+    {JINJA_STRING, "strip", text_strip},
+    {JINJA_STRING, "lstrip", text_lstrip},
+    {JINJA_STRING, "rstrip", text_rstrip},
+    {JINJA_STRING, "split", text_split},
+    {JINJA_STRING, "rsplit", text_rsplit},
+    {JINJA_STRING, "splitlines", text_splitlines},
+    {JINJA_STRING, "replace", text_replace},
+    {JINJA_STRING, "startswith", text_startswith},
+    {JINJA_STRING, "endswith", text_endswith},
+    {JINJA_STRING, "removeprefix", text_removeprefix},
+    {JINJA_STRING, "removesuffix", text_removesuffix},
+    {JINJA_STRING, "upper", text_upper},
+    {JINJA_STRING, "lower", text_lower},
+    {JINJA_STRING, "title", text_title},
+    {JINJA_STRING, "capitalize", text_capitalize},
+    {JINJA_STRING, "find", text_find},
+    {JINJA_STRING, "rfind", text_rfind},
+    {JINJA_STRING, "count", text_count},
+    {JINJA_STRING, "join", text_join},
+    {JINJA_STRING, "format", text_format},
+    {JINJA_STRING, "isdigit", text_isdigit},
+    {JINJA_STRING, "isalpha", text_isalpha},
+    {JINJA_STRING, "isalnum", text_isalnum},
+    {JINJA_STRING, "isspace", text_isspace},
+    {JINJA_STRING, "isupper", text_isupper},
+    {JINJA_STRING, "islower", text_islower},
+    {JINJA_STRING, "isnumeric", text_isdigit},
+    {JINJA_STRING, "isdecimal", text_isdigit},
+    {JINJA_LIST, "append", list_append},
+    {JINJA_LIST, "extend", list_extend},
+    {JINJA_LIST, "pop", list_pop},
+    {JINJA_LIST, "count", list_count},
+    {JINJA_LIST, "index", list_index},
+    {JINJA_TUPLE, "count", list_count},
+    {JINJA_TUPLE, "index", list_index},
+    {JINJA_DICT, "get", dict_get},
+    {JINJA_DICT, "items", dict_items},
+    {JINJA_DICT, "keys", dict_keys},
+    {JINJA_DICT, "values", dict_values},
+    {JINJA_DICT, "pop", dict_pop},
+    {JINJA_DICT, "update", dict_update},
+    {JINJA_LOOP, "cycle", loop_cycle},
     {JINJA_LOOP, "changed", loop_changed},
 };
 

@@ -11,8 +11,10 @@ static int64_t whole(struct jinja_value v) { return v.kind == JINJA_BOOL ? v.b :
 static struct jinja_value mismatch(struct jinja_run *r, struct jinja_value a, struct jinja_value b)
 {
     const struct jinja_value *u = a.kind == JINJA_UNDEFINED ? &a : b.kind == JINJA_UNDEFINED ? &b : NULL;
-    if (u && u->name) jinja_fail(r, ERR_INVALID, "'%.*s' is undefined", (int)(u->name->n < 60 ? u->name->n : 60), u->name->p);
-    else jinja_fail(r, ERR_INVALID, "unsupported operand types: %s and %s", jinja_kind_name(a), jinja_kind_name(b));
+    if (u && u->name)
+        jinja_fail(r, ERR_INVALID, "'%.*s' is undefined", (int)(u->name->n < 60 ? u->name->n : 60), u->name->p);
+    else
+        jinja_fail(r, ERR_INVALID, "unsupported operand types: %s and %s", jinja_kind_name(a), jinja_kind_name(b));
     return jinja_undefined(NULL);
 }
 
@@ -107,7 +109,8 @@ struct jinja_value jinja_arithmetic(struct jinja_run *r, enum jinja_op op, struc
     if (op == JINJA_CONCAT) return concat_text(r, a, b);
     if (jinja_is_number(a) && jinja_is_number(b)) {
         bool floats = a.kind == JINJA_FLOAT || b.kind == JINJA_FLOAT || op == JINJA_DIV || (op == JINJA_POW && whole(b) < 0);
-        return floats ? float_arithmetic(r, op, jinja_to_double(a), jinja_to_double(b)) : int_arithmetic(r, op, whole(a), whole(b));
+        return floats ? float_arithmetic(r, op, jinja_to_double(a), jinja_to_double(b))
+                      : int_arithmetic(r, op, whole(a), whole(b));
     }
     if (op == JINJA_ADD && a.kind == b.kind) {
         if (a.kind == JINJA_STRING) return concat_text(r, a, b);
@@ -254,8 +257,10 @@ static void format_one(struct jinja_run *r, struct jinja_builder *out, char *spe
         spec[n + 2] = type;
         spec[n + 3] = 0;
         double f = jinja_to_double(v);
-        if (fabs(f) > 9e18) jinja_fail(r, ERR_RANGE, "an integer is too large");
-        else snprintf(text, sizeof text, spec, v.kind == JINJA_FLOAT ? (long long)f : (long long)whole(v));
+        if (fabs(f) > 9e18)
+            jinja_fail(r, ERR_RANGE, "an integer is too large");
+        else
+            snprintf(text, sizeof text, spec, v.kind == JINJA_FLOAT ? (long long)f : (long long)whole(v));
     } else {
         spec[n] = type;
         spec[n + 1] = 0;
@@ -297,8 +302,10 @@ struct jinja_value jinja_percent_format(struct jinja_run *r, struct jinja_value 
             break;
         }
         bool tuple = values.kind == JINJA_TUPLE;
-        if (tuple ? used >= values.list->n : used > 0) jinja_fail(r, ERR_INVALID, "not enough values for the %% format");
-        else format_one(r, &out, spec, n, type, tuple ? values.list->at[used] : values);
+        if (tuple ? used >= values.list->n : used > 0)
+            jinja_fail(r, ERR_INVALID, "not enough values for the %% format");
+        else
+            format_one(r, &out, spec, n, type, tuple ? values.list->at[used] : values);
         used++;
     }
     return jinja_built(r, &out);

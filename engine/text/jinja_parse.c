@@ -8,8 +8,10 @@ void jinja_parser_fail(struct jinja_parser *p, enum err err, const char *what)
 {
     if (p->err) return;
     struct str t = p->at->text;
-    if (t.n) p->err = err_set(p->e, err, "line %d: %s, near '%.*s'", p->at->line, what, (int)(t.n < 40 ? t.n : 40), t.p);
-    else p->err = err_set(p->e, err, "line %d: %s", p->at->line, what);
+    if (t.n)
+        p->err = err_set(p->e, err, "line %d: %s, near '%.*s'", p->at->line, what, (int)(t.n < 40 ? t.n : 40), t.p);
+    else
+        p->err = err_set(p->e, err, "line %d: %s", p->at->line, what);
 }
 
 struct jinja_node *jinja_node_new(struct jinja_parser *p, enum jinja_node_kind kind)
@@ -97,8 +99,10 @@ bool jinja_enter(struct jinja_parser *p)
 
 static void expect_block_end(struct jinja_parser *p)
 {
-    if (p->at->kind == JINJA_T_BLOCK_END) p->at++;
-    else jinja_parser_fail(p, ERR_INVALID, "expected %}");
+    if (p->at->kind == JINJA_T_BLOCK_END)
+        p->at++;
+    else
+        jinja_parser_fail(p, ERR_INVALID, "expected %}");
 }
 
 static struct jinja_node *parse_statement(struct jinja_parser *p);
@@ -119,8 +123,10 @@ static struct jinja_node *parse_body(struct jinja_parser *p, const char *const *
             p->at++;
             struct jinja_node *n = jinja_node_new(p, JINJA_N_PRINT);
             n->a = jinja_parse_tuple(p, true);
-            if (p->at->kind == JINJA_T_PRINT_END) p->at++;
-            else jinja_parser_fail(p, ERR_INVALID, "expected }}");
+            if (p->at->kind == JINJA_T_PRINT_END)
+                p->at++;
+            else
+                jinja_parser_fail(p, ERR_INVALID, "expected }}");
             jinja_items_add(p, &items, n);
         } else if (p->at->kind == JINJA_T_BLOCK_BEGIN) {
             p->at++;
@@ -301,8 +307,9 @@ static struct jinja_node *parse_statement(struct jinja_parser *p)
     if (jinja_take_name(p, "break")) return parse_jump(p, JINJA_N_BREAK);
     if (jinja_take_name(p, "continue")) return parse_jump(p, JINJA_N_CONTINUE);
     if (jinja_take_name(p, "generation")) return parse_to_end(p, "endgeneration"); /* marks text for training only */
-    bool known = jinja_at_name(p, "include") || jinja_at_name(p, "import") || jinja_at_name(p, "from") || jinja_at_name(p, "extends") ||
-                 jinja_at_name(p, "block") || jinja_at_name(p, "do") || jinja_at_name(p, "autoescape") || jinja_at_name(p, "trans");
+    bool known = jinja_at_name(p, "include") || jinja_at_name(p, "import") || jinja_at_name(p, "from") ||
+                 jinja_at_name(p, "extends") || jinja_at_name(p, "block") || jinja_at_name(p, "do") ||
+                 jinja_at_name(p, "autoescape") || jinja_at_name(p, "trans");
     jinja_parser_fail(p, known ? ERR_UNSUPPORTED : ERR_INVALID, known ? "this tag is not supported" : "unknown tag");
     return &p->spill;
 }

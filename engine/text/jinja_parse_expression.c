@@ -101,7 +101,8 @@ static struct jinja_node *parse_power(struct jinja_parser *p)
 }
 static struct jinja_node *parse_product(struct jinja_parser *p)
 {
-    static const struct level l = {{{"*", JINJA_MUL}, {"/", JINJA_DIV}, {"//", JINJA_FLOORDIV}, {"%", JINJA_MOD}}, 4, parse_power, JINJA_N_CHAIN};
+    static const struct level l = {
+        {{"*", JINJA_MUL}, {"/", JINJA_DIV}, {"//", JINJA_FLOORDIV}, {"%", JINJA_MOD}}, 4, parse_power, JINJA_N_CHAIN};
     return parse_level(p, &l);
 }
 static struct jinja_node *parse_concat(struct jinja_parser *p)
@@ -117,7 +118,10 @@ static struct jinja_node *parse_sum(struct jinja_parser *p)
 static struct jinja_node *parse_compare(struct jinja_parser *p)
 {
     static const struct level l = {
-        {{"==", JINJA_EQ}, {"!=", JINJA_NE}, {"<=", JINJA_LE}, {">=", JINJA_GE}, {"<", JINJA_LT}, {">", JINJA_GT}}, 6, parse_sum, JINJA_N_COMPARE};
+        {{"==", JINJA_EQ}, {"!=", JINJA_NE}, {"<=", JINJA_LE}, {">=", JINJA_GE}, {"<", JINJA_LT}, {">", JINJA_GT}},
+        6,
+        parse_sum,
+        JINJA_N_COMPARE};
     return parse_level(p, &l);
 }
 
@@ -156,8 +160,10 @@ static struct jinja_node *parse_subscript(struct jinja_parser *p, struct jinja_n
     struct jinja_node *n = make(p, JINJA_N_SLICE, a);
     n->n_items = 3;
     n->items = arena_alloc(p->arena, sizeof part);
-    if (!n->items) jinja_parser_fail(p, ERR_TOO_LARGE, "no memory for the template");
-    else memcpy(n->items, part, sizeof part);
+    if (!n->items)
+        jinja_parser_fail(p, ERR_TOO_LARGE, "no memory for the template");
+    else
+        memcpy(n->items, part, sizeof part);
     return n;
 }
 
@@ -210,10 +216,14 @@ static struct jinja_node *parse_postfix(struct jinja_parser *p, struct jinja_nod
 {
     for (int depth = 0; !p->err; depth++) {
         if (depth > JINJA_NESTING_MAX) jinja_parser_fail(p, ERR_TOO_LARGE, "too many members in one expression");
-        if (jinja_take_operator(p, ".")) n = parse_member(p, n);
-        else if (jinja_take_operator(p, "[")) n = parse_subscript(p, n);
-        else if (jinja_at_operator(p, "(")) jinja_parse_arguments(p, n = make(p, JINJA_N_CALL, n));
-        else break;
+        if (jinja_take_operator(p, "."))
+            n = parse_member(p, n);
+        else if (jinja_take_operator(p, "["))
+            n = parse_subscript(p, n);
+        else if (jinja_at_operator(p, "("))
+            jinja_parse_arguments(p, n = make(p, JINJA_N_CALL, n));
+        else
+            break;
     }
     return n;
 }
@@ -222,8 +232,10 @@ static struct jinja_node *parse_brackets(struct jinja_parser *p)
 {
     if (jinja_take_operator(p, "(")) {
         struct jinja_node *n;
-        if (jinja_at_operator(p, ")")) n = jinja_node_new(p, JINJA_N_TUPLE);
-        else n = jinja_parse_tuple(p, true);
+        if (jinja_at_operator(p, ")"))
+            n = jinja_node_new(p, JINJA_N_TUPLE);
+        else
+            n = jinja_parse_tuple(p, true);
         jinja_expect_operator(p, ")");
         return n;
     }
@@ -251,7 +263,7 @@ static struct jinja_node *parse_name(struct jinja_parser *p)
         const char *name;
         enum jinja_node_kind kind;
         int64_t i;
-    } words[] = {{"true", JINJA_N_BOOL, 1}, {"True", JINJA_N_BOOL, 1}, {"false", JINJA_N_BOOL, 0},
+    } words[] = {{"true", JINJA_N_BOOL, 1},  {"True", JINJA_N_BOOL, 1}, {"false", JINJA_N_BOOL, 0},
                  {"False", JINJA_N_BOOL, 0}, {"none", JINJA_N_NONE, 0}, {"None", JINJA_N_NONE, 0}};
     struct str name = p->at++->text;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
@@ -326,11 +338,12 @@ static struct jinja_node *parse_test(struct jinja_parser *p, struct jinja_node *
     n->i = jinja_take_name(p, "not");
     n->text = jinja_expect_name(p);
     enum jinja_token_kind k = p->at->kind;
-    bool word = k == JINJA_T_NAME && !jinja_at_name(p, "else") && !jinja_at_name(p, "or") && !jinja_at_name(p, "and") && !jinja_at_name(p, "is") &&
-                !jinja_at_name(p, "if") && !jinja_at_name(p, "in") && !jinja_at_name(p, "not");
+    bool word = k == JINJA_T_NAME && !jinja_at_name(p, "else") && !jinja_at_name(p, "or") && !jinja_at_name(p, "and") &&
+                !jinja_at_name(p, "is") && !jinja_at_name(p, "if") && !jinja_at_name(p, "in") && !jinja_at_name(p, "not");
     if (jinja_at_operator(p, "(")) {
         jinja_parse_arguments(p, n);
-    } else if (word || k == JINJA_T_STRING || k == JINJA_T_INT || k == JINJA_T_FLOAT || jinja_at_operator(p, "[") || jinja_at_operator(p, "{")) {
+    } else if (word || k == JINJA_T_STRING || k == JINJA_T_INT || k == JINJA_T_FLOAT || jinja_at_operator(p, "[") ||
+               jinja_at_operator(p, "{")) {
         struct jinja_items one = {NULL, 0, 0};
         jinja_items_add(p, &one, parse_postfix(p, parse_primary(p)));
         jinja_items_keep(n, &one);
@@ -355,10 +368,14 @@ struct jinja_node *jinja_parse_unary(struct jinja_parser *p)
     struct jinja_node *n = parse_signed(p);
     for (int depth = 0; !p->err; depth++) {
         if (depth > JINJA_NESTING_MAX) jinja_parser_fail(p, ERR_TOO_LARGE, "too many filters in one expression");
-        if (jinja_take_operator(p, "|")) n = jinja_parse_filters(p, n);
-        else if (jinja_take_name(p, "is")) n = parse_test(p, n);
-        else if (jinja_at_operator(p, "(")) jinja_parse_arguments(p, n = make(p, JINJA_N_CALL, n));
-        else break;
+        if (jinja_take_operator(p, "|"))
+            n = jinja_parse_filters(p, n);
+        else if (jinja_take_name(p, "is"))
+            n = parse_test(p, n);
+        else if (jinja_at_operator(p, "("))
+            jinja_parse_arguments(p, n = make(p, JINJA_N_CALL, n));
+        else
+            break;
     }
     return n;
 }

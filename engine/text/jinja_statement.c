@@ -93,8 +93,10 @@ static void assign(struct jinja_run *r, const struct jinja_node *target, struct 
     }
     if (target->kind == JINJA_N_MEMBER) {
         struct jinja_value *space = jinja_frame_find(r, target->a->text);
-        if (!space || space->kind != JINJA_NAMESPACE) jinja_fail(r, ERR_INVALID, "only members of a namespace can be set");
-        else jinja_dict_set(r, space->dict, jinja_text(r, target->text, false), v);
+        if (!space || space->kind != JINJA_NAMESPACE)
+            jinja_fail(r, ERR_INVALID, "only members of a namespace can be set");
+        else
+            jinja_dict_set(r, space->dict, jinja_text(r, target->text, false), v);
         return;
     }
     struct jinja_value items = jinja_items_of(r, v);
@@ -219,8 +221,10 @@ static void bind_parameters(struct jinja_run *r, const struct jinja_node *n, con
         for (int k = 0; k < n->n_items; k++)
             known |= str_eq(n->items[k]->text, name);
         if (known) continue;
-        if (str_eqz(name, "caller")) jinja_frame_set(r, scope, name, args->named[i].value);
-        else jinja_dict_set(r, named.dict, jinja_text(r, name, false), args->named[i].value);
+        if (str_eqz(name, "caller"))
+            jinja_frame_set(r, scope, name, args->named[i].value);
+        else
+            jinja_dict_set(r, named.dict, jinja_text(r, name, false), args->named[i].value);
     }
     jinja_frame_set(r, scope, STR("varargs"), rest);
     jinja_frame_set(r, scope, STR("kwargs"), named);

@@ -141,13 +141,20 @@ static void write_quoted(struct buf *out, struct str s)
         uint32_t code;
         size_t n = unicode_next(s, i, &code);
         enum unicode_class class = unicode_class(code);
-        if (code == (uint32_t)quote || code == '\\') buf_printf(out, "\\%c", (int)code);
-        else if (code == '\n') buf_z(out, "\\n");
-        else if (code == '\r') buf_z(out, "\\r");
-        else if (code == '\t') buf_z(out, "\\t");
-        else if (code < 0x20 || (code >= 0x7F && code < 0xA1) || code == 0xAD) buf_printf(out, "\\x%02x", code);
-        else if (class <= UC_CO || class == UC_ZL || (class == UC_ZS && code != ' ')) buf_printf(out, code < 0x10000 ? "\\u%04x" : "\\U%08x", code);
-        else buf_add(out, s.p + i, n);
+        if (code == (uint32_t)quote || code == '\\')
+            buf_printf(out, "\\%c", (int)code);
+        else if (code == '\n')
+            buf_z(out, "\\n");
+        else if (code == '\r')
+            buf_z(out, "\\r");
+        else if (code == '\t')
+            buf_z(out, "\\t");
+        else if (code < 0x20 || (code >= 0x7F && code < 0xA1) || code == 0xAD)
+            buf_printf(out, "\\x%02x", code);
+        else if (class <= UC_CO || class == UC_ZL || (class == UC_ZS && code != ' '))
+            buf_printf(out, code < 0x10000 ? "\\u%04x" : "\\U%08x", code);
+        else
+            buf_add(out, s.p + i, n);
         i += n;
     }
     buf_char(out, quote);

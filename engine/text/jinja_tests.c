@@ -60,7 +60,8 @@ static int test_value(struct jinja_run *r, struct str name, struct jinja_value v
 static bool is_same(struct jinja_run *r, struct jinja_value a, struct jinja_value b)
 {
     if (a.kind != b.kind) return false;
-    if (a.kind == JINJA_LIST || a.kind == JINJA_TUPLE || a.kind == JINJA_DICT || a.kind == JINJA_NAMESPACE) return a.list == b.list;
+    if (a.kind == JINJA_LIST || a.kind == JINJA_TUPLE || a.kind == JINJA_DICT || a.kind == JINJA_NAMESPACE)
+        return a.list == b.list;
     return jinja_equal(r, a, b);
 }
 
@@ -69,9 +70,10 @@ bool jinja_test(struct jinja_run *r, struct str name, struct jinja_value v, cons
     static const struct {
         const char *name;
         enum jinja_op op;
-    } compare[] = {{"eq", JINJA_EQ}, {"equalto", JINJA_EQ}, {"==", JINJA_EQ},          {"ne", JINJA_NE}, {"!=", JINJA_NE}, {"lt", JINJA_LT},
-                   {"<", JINJA_LT},  {"lessthan", JINJA_LT}, {"le", JINJA_LE},          {"<=", JINJA_LE}, {"gt", JINJA_GT}, {">", JINJA_GT},
-                   {"greaterthan", JINJA_GT},                {"ge", JINJA_GE},          {">=", JINJA_GE}, {"in", JINJA_IN}};
+    } compare[] = {{"eq", JINJA_EQ},          {"equalto", JINJA_EQ}, {"==", JINJA_EQ}, {"ne", JINJA_NE},
+                   {"!=", JINJA_NE},          {"lt", JINJA_LT},      {"<", JINJA_LT},  {"lessthan", JINJA_LT},
+                   {"le", JINJA_LE},          {"<=", JINJA_LE},      {"gt", JINJA_GT}, {">", JINJA_GT},
+                   {"greaterthan", JINJA_GT}, {"ge", JINJA_GE},      {">=", JINJA_GE}, {"in", JINJA_IN}};
     if (r->err) return false;
     int simple = test_value(r, name, v);
     if (simple >= 0) return simple;

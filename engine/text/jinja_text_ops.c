@@ -9,8 +9,10 @@ static const struct jinja_string empty = {.spans = NULL, .flat = ""};
 const struct jinja_string *jinja_need_text(struct jinja_run *r, struct jinja_value v)
 {
     if (v.kind == JINJA_STRING && !r->err) return v.s;
-    if (v.kind == JINJA_UNDEFINED && v.name) jinja_fail(r, ERR_INVALID, "'%.*s' is undefined", (int)(v.name->n < 60 ? v.name->n : 60), v.name->p);
-    else jinja_fail(r, ERR_INVALID, "expected a string, not a %s", jinja_kind_name(v));
+    if (v.kind == JINJA_UNDEFINED && v.name)
+        jinja_fail(r, ERR_INVALID, "'%.*s' is undefined", (int)(v.name->n < 60 ? v.name->n : 60), v.name->p);
+    else
+        jinja_fail(r, ERR_INVALID, "expected a string, not a %s", jinja_kind_name(v));
     return &empty;
 }
 
@@ -115,13 +117,19 @@ struct jinja_value jinja_split_lines(struct jinja_run *r, const struct jinja_str
 /* One character in the wanted case; German sharp s and the dotted I grow. */
 static void put_case(struct buf *out, uint32_t code, bool upper)
 {
-    if (upper && code == 0xDF) buf_z(out, "SS");
-    else if (!upper && code == 0x130) buf_z(out, "i\xcc\x87");
-    else buf_utf8(out, upper ? unicode_upper(code) : unicode_lower(code));
+    if (upper && code == 0xDF)
+        buf_z(out, "SS");
+    else if (!upper && code == 0x130)
+        buf_z(out, "i\xcc\x87");
+    else
+        buf_utf8(out, upper ? unicode_upper(code) : unicode_lower(code));
 }
 
 /* Does a word of title() start after this character? As in Jinja's title filter. */
-static bool opens_word(uint32_t code) { return is_python_space(code) || code == '-' || code == '(' || code == '{' || code == '[' || code == '<'; }
+static bool opens_word(uint32_t code)
+{
+    return is_python_space(code) || code == '-' || code == '(' || code == '{' || code == '[' || code == '<';
+}
 
 struct jinja_value jinja_change_case(struct jinja_run *r, const struct jinja_string *s, enum jinja_case how)
 {
@@ -136,8 +144,10 @@ struct jinja_value jinja_change_case(struct jinja_run *r, const struct jinja_str
             uint32_t code;
             size_t n = unicode_next(t, k, &code);
             bool upper = how == JINJA_UPPER || (start && (how == JINJA_TITLE || how == JINJA_CAPITALIZE));
-            if (code == UNICODE_INVALID) buf_add(&out, t.p + k, n);
-            else put_case(&out, code, upper);
+            if (code == UNICODE_INVALID)
+                buf_add(&out, t.p + k, n);
+            else
+                put_case(&out, code, upper);
             start = how == JINJA_TITLE ? opens_word(code) : false;
             k += n;
         }

@@ -131,8 +131,8 @@ bool jinja_truth(struct jinja_value v)
 
 const char *jinja_kind_name(struct jinja_value v)
 {
-    static const char *const names[] = {"undefined value", "none",      "boolean", "integer", "float",  "string",   "list",
-                                        "tuple",           "mapping",   "namespace", "loop",  "macro",  "method",   "function"};
+    static const char *const names[] = {"undefined value", "none",    "boolean",   "integer", "float", "string", "list",
+                                        "tuple",           "mapping", "namespace", "loop",    "macro", "method", "function"};
     return names[v.kind];
 }
 

@@ -50,7 +50,7 @@ struct jinja_string {
     size_t n; /* bytes of all spans together */
     struct jinja_span *spans;
     size_t n_spans;
-    const char *flat; /* all bytes in one piece, NULL until somebody asked */
+    const char *flat;      /* all bytes in one piece, NULL until somebody asked */
     struct jinja_span one; /* room for the usual case */
 };
 struct jinja_list {
@@ -75,7 +75,7 @@ struct jinja_frame { /* one scope */
     struct jinja_frame_var {
         struct str name;
         struct jinja_value value;
-    } *vars;
+    } * vars;
     size_t n, cap;
     bool kept; /* a macro remembers it: a loop must not use it again */
 };
@@ -100,9 +100,9 @@ struct jinja_run {
     struct arena *arena;
     enum err err;
     struct errmsg *e;
-    int line;       /* of the node being worked on */
-    int64_t steps;  /* left */
-    int depth;      /* nested evaluations */
+    int line;      /* of the node being worked on */
+    int64_t steps; /* left */
+    int depth;     /* nested evaluations */
     enum jinja_flow flow;
     struct jinja_frame *frame;
     struct jinja_value block_text; /* what the first filter of a filter block works on */
@@ -115,7 +115,7 @@ struct jinja_run {
 
 /* --- the run (jinja_value.c) */
 void jinja_fail(struct jinja_run *r, enum err err, const char *fmt, ...) PRINTF_LIKE(3, 4); /* "line N: ..." */
-void *jinja_alloc(struct jinja_run *r, size_t n); /* zeroed; NULL after failing the run */
+void *jinja_alloc(struct jinja_run *r, size_t n);    /* zeroed; NULL after failing the run */
 bool jinja_charge(struct jinja_run *r, size_t work); /* takes 1 + work / 16 steps; false when they are used up */
 
 /* --- values (jinja_value.c) */
@@ -133,12 +133,13 @@ struct jinja_value *jinja_dict_find_text(struct jinja_run *r, const struct jinja
 void jinja_dict_set(struct jinja_run *r, struct jinja_dict *d, struct jinja_value key, struct jinja_value v);
 bool jinja_truth(struct jinja_value v);
 bool jinja_equal(struct jinja_run *r, struct jinja_value a, struct jinja_value b);
-int jinja_order(struct jinja_run *r, struct jinja_value a, struct jinja_value b); /* <0, 0, >0; fails the run where there is no order */
+int jinja_order(struct jinja_run *r, struct jinja_value a,
+                struct jinja_value b); /* <0, 0, >0; fails the run where there is no order */
 const char *jinja_kind_name(struct jinja_value v);
 bool jinja_is_number(struct jinja_value v); /* int, float or bool */
 double jinja_to_double(struct jinja_value v);
-/* What a for loop or a filter walks over: items of lists, keys of dicts, characters of strings, nothing for undefined. A LIST value;
- * fails the run for others. */
+/* What a for loop or a filter walks over: items of lists, keys of dicts, characters of strings, nothing for undefined. A LIST
+ * value; fails the run for others. */
 struct jinja_value jinja_items_of(struct jinja_run *r, struct jinja_value v);
 bool jinja_contains(struct jinja_run *r, struct jinja_value all, struct jinja_value one);
 
@@ -148,7 +149,7 @@ struct jinja_value jinja_text_copy(struct jinja_run *r, struct str s, bool conte
 struct str jinja_flat(struct jinja_run *r, const struct jinja_string *s);
 bool jinja_has_content(const struct jinja_string *s);
 struct jinja_value jinja_part(struct jinja_run *r, const struct jinja_string *s, size_t from, size_t n); /* bytes */
-size_t jinja_chars(struct jinja_run *r, const struct jinja_string *s); /* characters */
+size_t jinja_chars(struct jinja_run *r, const struct jinja_string *s);                                   /* characters */
 void jinja_build(struct jinja_run *r, struct jinja_builder *b, struct jinja_span span);
 void jinja_build_string(struct jinja_run *r, struct jinja_builder *b, const struct jinja_string *s);
 struct jinja_value jinja_built(struct jinja_run *r, struct jinja_builder *b);

@@ -15,8 +15,10 @@ static uint8_t combining(uint32_t code)
     int lo = 0, hi = unicode_combining_ranges_n;
     while (lo < hi) {
         int mid = (lo + hi) / 2;
-        if (unicode_combining_ranges[mid].last < code) lo = mid + 1;
-        else hi = mid;
+        if (unicode_combining_ranges[mid].last < code)
+            lo = mid + 1;
+        else
+            hi = mid;
     }
     if (lo == unicode_combining_ranges_n || unicode_combining_ranges[lo].first > code) return 0;
     return unicode_combining_ranges[lo].combining;
@@ -27,8 +29,10 @@ static const struct unicode_pair *canonical_pair(uint32_t code)
     int lo = 0, hi = unicode_canonical_n;
     while (lo < hi) {
         int mid = (lo + hi) / 2;
-        if (unicode_canonical[mid].code < code) lo = mid + 1;
-        else hi = mid;
+        if (unicode_canonical[mid].code < code)
+            lo = mid + 1;
+        else
+            hi = mid;
     }
     return lo < unicode_canonical_n && unicode_canonical[lo].code == code ? &unicode_canonical[lo] : NULL;
 }
@@ -38,8 +42,10 @@ static int decompose_compat(uint32_t code, uint32_t out[DECOMPOSED_MAX])
     int lo = 0, hi = unicode_compat_n;
     while (lo < hi) {
         int mid = (lo + hi) / 2;
-        if (unicode_compat[mid].last < code) lo = mid + 1;
-        else hi = mid;
+        if (unicode_compat[mid].last < code)
+            lo = mid + 1;
+        else
+            hi = mid;
     }
     if (lo == unicode_compat_n || unicode_compat[lo].first > code) return 0;
     const struct unicode_expansion *e = &unicode_compat[lo];
@@ -70,7 +76,8 @@ int normalise_decompose(uint32_t code, bool compat, uint32_t out[DECOMPOSED_MAX]
         code = p->first;
     }
     out[0] = code;
-    for (int i = 0; i < n_tail; i++) out[1 + i] = tail[n_tail - 1 - i];
+    for (int i = 0; i < n_tail; i++)
+        out[1 + i] = tail[n_tail - 1 - i];
     return 1 + n_tail;
 }
 
@@ -83,8 +90,10 @@ static uint32_t compose(uint32_t a, uint32_t b)
     while (lo < hi) {
         int mid = (lo + hi) / 2;
         const struct unicode_pair *p = &unicode_canonical[unicode_compositions[mid]];
-        if (p->first < a || (p->first == a && p->second < b)) lo = mid + 1;
-        else hi = mid;
+        if (p->first < a || (p->first == a && p->second < b))
+            lo = mid + 1;
+        else
+            hi = mid;
     }
     if (lo == unicode_compositions_n) return 0;
     const struct unicode_pair *p = &unicode_canonical[unicode_compositions[lo]];
@@ -135,7 +144,8 @@ static void run_compose(struct run *r)
 static void run_flush(struct run *r, struct buf *out)
 {
     run_compose(r);
-    for (int i = 0; i < r->n; i++) buf_utf8(out, r->code[i]);
+    for (int i = 0; i < r->n; i++)
+        buf_utf8(out, r->code[i]);
     r->n = 0;
 }
 
@@ -171,7 +181,8 @@ void normalise(enum normal_form form, struct str text, struct buf *out)
             buf_char(out, text.p[i]); /* nothing can join it */
         } else {
             int n_parts = normalise_decompose(code, form == NORMAL_NFKC, parts);
-            for (int k = 0; k < n_parts; k++) run_add(&r, parts[k], out);
+            for (int k = 0; k < n_parts; k++)
+                run_add(&r, parts[k], out);
         }
         i += n;
     }
@@ -187,8 +198,10 @@ bool normalise_may_change_nfc(struct str text)
         int lo = 0, hi = unicode_nfc_touched_n;
         while (lo < hi) {
             int mid = (lo + hi) / 2;
-            if (unicode_nfc_touched[mid].last < code) lo = mid + 1;
-            else hi = mid;
+            if (unicode_nfc_touched[mid].last < code)
+                lo = mid + 1;
+            else
+                hi = mid;
         }
         if (lo < unicode_nfc_touched_n && unicode_nfc_touched[lo].first <= code) return true;
     }

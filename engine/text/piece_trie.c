@@ -77,8 +77,10 @@ enum err piece_trie_new(struct piece_trie **out, struct piece *pieces, size_t n,
         t->n = 1;
     }
     for (size_t i = 0; !err && i < t->n; i++) {
-        if (t->n > NODES_MAX || !reserve(t, &ranges)) err = ERR_TOO_LARGE;
-        else branch(t, ranges, i, pieces);
+        if (t->n > NODES_MAX || !reserve(t, &ranges))
+            err = ERR_TOO_LARGE;
+        else
+            branch(t, ranges, i, pieces);
     }
     mem_free(ranges);
     if (err) {
@@ -104,8 +106,10 @@ uint32_t piece_trie_step(const struct piece_trie *t, uint32_t node, unsigned cha
     uint32_t lo = t->nodes[node].first, hi = lo + t->nodes[node].n, end = hi;
     while (lo < hi) {
         uint32_t mid = (lo + hi) / 2;
-        if (t->nodes[mid].byte < byte) lo = mid + 1;
-        else hi = mid;
+        if (t->nodes[mid].byte < byte)
+            lo = mid + 1;
+        else
+            hi = mid;
     }
     return lo < end && t->nodes[lo].byte == byte ? lo : PIECE_TRIE_ROOT;
 }

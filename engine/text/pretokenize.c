@@ -19,8 +19,15 @@ enum {
 };
 
 static const uint8_t ascii_kind[128] = {
-    ['A' ... 'Z'] = LETTER | UPPER, ['a' ... 'z'] = LETTER | LOWER, ['0' ... '9'] = NUMBER, [' '] = SPACE, ['\t'] = SPACE,
-    ['\v'] = SPACE,                 ['\f'] = SPACE,                 ['\n'] = SPACE | NEWLINE, ['\r'] = SPACE | NEWLINE,
+    ['A' ... 'Z'] = LETTER | UPPER,
+    ['a' ... 'z'] = LETTER | LOWER,
+    ['0' ... '9'] = NUMBER,
+    [' '] = SPACE,
+    ['\t'] = SPACE,
+    ['\v'] = SPACE,
+    ['\f'] = SPACE,
+    ['\n'] = SPACE | NEWLINE,
+    ['\r'] = SPACE | NEWLINE,
 };
 
 static unsigned wide_kind(uint32_t code)
@@ -57,12 +64,12 @@ static inline unsigned kind_at(struct str t, size_t i, size_t *next)
 }
 
 /* End of the run of characters that have a bit of `want` (or, when want is 0, none of `not`). */
-static size_t run_end(struct str t, size_t i, unsigned want, unsigned not)
+static size_t run_end(struct str t, size_t i, unsigned want, unsigned not )
 {
     for (;;) {
         size_t next;
         unsigned k = kind_at(t, i, &next);
-        if (k & END || (want && !(k & want)) || k & not) return i;
+        if (k & END || (want && !(k & want)) || k & not ) return i;
         i = next;
     }
 }
@@ -216,22 +223,22 @@ enum err pretokenize_rule_of(const char *name, struct pretokenize_rule *out)
         const char *name;
         struct pretokenize_rule rule;
     } known[] = {
-        {"gpt-2", {PRETOKENIZE_GPT2, false}},          {"mpt", {PRETOKENIZE_GPT2, false}},
-        {"olmo", {PRETOKENIZE_GPT2, false}},           {"jais", {PRETOKENIZE_GPT2, false}},
-        {"trillion", {PRETOKENIZE_GPT2, false}},       {"phi-2", {PRETOKENIZE_GPT2, false}},
-        {"roberta-bpe", {PRETOKENIZE_GPT2, false}},    {"gigachat", {PRETOKENIZE_GPT2, false}},
-        {"smollm", {PRETOKENIZE_DIGITS, false}},       {"starcoder", {PRETOKENIZE_DIGITS, false}},
-        {"refact", {PRETOKENIZE_DIGITS, false}},       {"command-r", {PRETOKENIZE_DIGITS, false}},
-        {"codeshell", {PRETOKENIZE_DIGITS, false}},    {"exaone", {PRETOKENIZE_DIGITS, false}},
-        {"minerva-7b", {PRETOKENIZE_DIGITS, false}},   {"llama-bpe", {PRETOKENIZE_LLAMA3, false}},
-        {"llama3", {PRETOKENIZE_LLAMA3, false}},       {"llama-v3", {PRETOKENIZE_LLAMA3, false}},
-        {"falcon3", {PRETOKENIZE_LLAMA3, false}},      {"dbrx", {PRETOKENIZE_LLAMA3, false}},
-        {"smaug-bpe", {PRETOKENIZE_LLAMA3, false}},    {"chatglm-bpe", {PRETOKENIZE_LLAMA3, false}},
-        {"glm4", {PRETOKENIZE_LLAMA3, false}},         {"lfm2", {PRETOKENIZE_LLAMA3, false}},
-        {"qwen2", {PRETOKENIZE_QWEN2, true}},          {"deepseek-r1-qwen", {PRETOKENIZE_QWEN2, true}},
-        {"stablelm2", {PRETOKENIZE_QWEN2, false}},     {"hunyuan", {PRETOKENIZE_QWEN2, false}},
-        {"qwen35", {PRETOKENIZE_QWEN35, true}},        {"gpt-4o", {PRETOKENIZE_GPT4O, false}},
-        {"llama4", {PRETOKENIZE_GPT4O, false}},        {"tekken", {PRETOKENIZE_TEKKEN, false}},
+        {"gpt-2", {PRETOKENIZE_GPT2, false}},        {"mpt", {PRETOKENIZE_GPT2, false}},
+        {"olmo", {PRETOKENIZE_GPT2, false}},         {"jais", {PRETOKENIZE_GPT2, false}},
+        {"trillion", {PRETOKENIZE_GPT2, false}},     {"phi-2", {PRETOKENIZE_GPT2, false}},
+        {"roberta-bpe", {PRETOKENIZE_GPT2, false}},  {"gigachat", {PRETOKENIZE_GPT2, false}},
+        {"smollm", {PRETOKENIZE_DIGITS, false}},     {"starcoder", {PRETOKENIZE_DIGITS, false}},
+        {"refact", {PRETOKENIZE_DIGITS, false}},     {"command-r", {PRETOKENIZE_DIGITS, false}},
+        {"codeshell", {PRETOKENIZE_DIGITS, false}},  {"exaone", {PRETOKENIZE_DIGITS, false}},
+        {"minerva-7b", {PRETOKENIZE_DIGITS, false}}, {"llama-bpe", {PRETOKENIZE_LLAMA3, false}},
+        {"llama3", {PRETOKENIZE_LLAMA3, false}},     {"llama-v3", {PRETOKENIZE_LLAMA3, false}},
+        {"falcon3", {PRETOKENIZE_LLAMA3, false}},    {"dbrx", {PRETOKENIZE_LLAMA3, false}},
+        {"smaug-bpe", {PRETOKENIZE_LLAMA3, false}},  {"chatglm-bpe", {PRETOKENIZE_LLAMA3, false}},
+        {"glm4", {PRETOKENIZE_LLAMA3, false}},       {"lfm2", {PRETOKENIZE_LLAMA3, false}},
+        {"qwen2", {PRETOKENIZE_QWEN2, true}},        {"deepseek-r1-qwen", {PRETOKENIZE_QWEN2, true}},
+        {"stablelm2", {PRETOKENIZE_QWEN2, false}},   {"hunyuan", {PRETOKENIZE_QWEN2, false}},
+        {"qwen35", {PRETOKENIZE_QWEN35, true}},      {"gpt-4o", {PRETOKENIZE_GPT4O, false}},
+        {"llama4", {PRETOKENIZE_GPT4O, false}},      {"tekken", {PRETOKENIZE_TEKKEN, false}},
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (strcmp(name, known[i].name)) continue;

@@ -9,10 +9,10 @@ enum pretokenize_family {
     PRETOKENIZE_GPT2,
     PRETOKENIZE_DIGITS, /* every number character alone, then as GPT-2 */
     PRETOKENIZE_LLAMA3,
-    PRETOKENIZE_QWEN2, /* as LLAMA3 with single digits */
+    PRETOKENIZE_QWEN2,  /* as LLAMA3 with single digits */
     PRETOKENIZE_QWEN35, /* as QWEN2, marks belong to letters */
-    PRETOKENIZE_GPT4O, /* words also end where lower case is followed by upper case */
-    PRETOKENIZE_TEKKEN /* as GPT4O, single digits, no contractions */
+    PRETOKENIZE_GPT4O,  /* words also end where lower case is followed by upper case */
+    PRETOKENIZE_TEKKEN  /* as GPT4O, single digits, no contractions */
 };
 struct pretokenize_rule {
     enum pretokenize_family family;

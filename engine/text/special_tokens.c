@@ -49,18 +49,17 @@ void special_tokens_free(struct special_tokens *s)
     mem_free(s);
 }
 
-bool special_tokens_any(const struct special_tokens *s, bool with_control)
-{
-    return with_control ? s->n > 0 : s->n_user > 0;
-}
+bool special_tokens_any(const struct special_tokens *s, bool with_control) { return with_control ? s->n > 0 : s->n_user > 0; }
 
 /* First index in [lo,hi) whose byte at depth is >= byte (all have more than depth bytes). */
 static int lower(const struct special_tokens *s, int lo, int hi, size_t depth, int byte)
 {
     while (lo < hi) {
         int mid = (lo + hi) / 2;
-        if ((unsigned char)s->sorted[mid].text.p[depth] < byte) lo = mid + 1;
-        else hi = mid;
+        if ((unsigned char)s->sorted[mid].text.p[depth] < byte)
+            lo = mid + 1;
+        else
+            hi = mid;
     }
     return lo;
 }

@@ -39,7 +39,8 @@ enum err stream_text_new(struct stream_text **out, const struct str *stops, size
     if (n_stops > STOPS_MAX) return err_set(e, ERR_RANGE, "stop: %zu strings, expected at most %d", n_stops, STOPS_MAX);
     for (size_t i = 0; i < n_stops; i++) {
         if (!stops[i].n) return err_set(e, ERR_INVALID, "stop[%zu]: empty, expected at least one character", i);
-        if (stops[i].n > STOP_BYTES_MAX) return err_set(e, ERR_RANGE, "stop[%zu]: %zu bytes, expected at most %d", i, stops[i].n, STOP_BYTES_MAX);
+        if (stops[i].n > STOP_BYTES_MAX)
+            return err_set(e, ERR_RANGE, "stop[%zu]: %zu bytes, expected at most %d", i, stops[i].n, STOP_BYTES_MAX);
         if (!utf8_valid(stops[i])) return err_set(e, ERR_INVALID, "stop[%zu]: not UTF-8", i);
     }
     struct stream_text *s = xcalloc(1, sizeof *s);

@@ -15,10 +15,10 @@ struct tokenizer {
     enum tokenizer_kind kind;
     struct vocab *vocab;
     struct special_tokens *specials;
-    uint8_t *flags;    /* [n] TOKEN_HIDDEN, TOKEN_ENDS */
-    struct buf bytes;  /* what the tokens stand for, one after the other */
-    uint32_t *from;    /* [n+1] offsets into bytes */
-    struct bpe *bpe;   /* exactly one of the three is set */
+    uint8_t *flags;   /* [n] TOKEN_HIDDEN, TOKEN_ENDS */
+    struct buf bytes; /* what the tokens stand for, one after the other */
+    uint32_t *from;   /* [n+1] offsets into bytes */
+    struct bpe *bpe;  /* exactly one of the three is set */
     struct wordpiece *wordpiece;
     struct unigram *unigram;
     int32_t bos, eos, unk, cls, sep;
@@ -54,8 +54,9 @@ void token_list_add(struct token_list *l, int32_t id)
 /* Control tokens that end a turn by their name, whatever the file says of eos. */
 static bool ends_by_name(struct str text)
 {
-    static const char *const names[] = {"<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<end_of_turn>",
-                                        "<|end|>", "<|return|>", "<|eot|>", "<|eom|>", "</s>", "<eos>", "<EOT>", "<|endofturn|>", "<|END_OF_TURN_TOKEN|>"};
+    static const char *const names[] = {"<|im_end|>",    "<|endoftext|>", "<|eot_id|>", "<|eom_id|>",    "<|end_of_text|>",
+                                        "<end_of_turn>", "<|end|>",       "<|return|>", "<|eot|>",       "<|eom|>",
+                                        "</s>",          "<eos>",         "<EOT>",      "<|endofturn|>", "<|END_OF_TURN_TOKEN|>"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (str_eqz(text, names[i])) return true;
     return false;
@@ -83,11 +84,16 @@ static int byte_token(struct str s)
 static void add_bytes(struct tokenizer *t, struct str text, enum token_type type)
 {
     int byte;
-    if (type == TOKEN_BYTE && (byte = byte_token(text)) >= 0) buf_char(&t->bytes, (char)byte);
-    else if (type != TOKEN_NORMAL) buf_str(&t->bytes, text);
-    else if (t->kind == TOKENIZER_BPE) bpe_decode_token(text, &t->bytes);
-    else if (t->kind == TOKENIZER_UNIGRAM) unigram_decode_token(text, &t->bytes);
-    else wordpiece_decode_token(t->wordpiece, text, &t->bytes);
+    if (type == TOKEN_BYTE && (byte = byte_token(text)) >= 0)
+        buf_char(&t->bytes, (char)byte);
+    else if (type != TOKEN_NORMAL)
+        buf_str(&t->bytes, text);
+    else if (t->kind == TOKENIZER_BPE)
+        bpe_decode_token(text, &t->bytes);
+    else if (t->kind == TOKENIZER_UNIGRAM)
+        unigram_decode_token(text, &t->bytes);
+    else
+        wordpiece_decode_token(t->wordpiece, text, &t->bytes);
 }
 
 static enum err describe_tokens(struct tokenizer *t, const struct tokenizer_spec *spec, struct errmsg *e)
@@ -120,10 +126,12 @@ static enum err check_ids(const struct tokenizer_spec *s, struct errmsg *e)
     const struct {
         const char *name;
         int32_t id;
-    } ids[] = {{"bos", s->bos}, {"eos", s->eos}, {"unknown", s->unk}, {"padding", s->pad}, {"cls", s->cls}, {"separator", s->sep}};
+    } ids[] = {{"bos", s->bos},     {"eos", s->eos}, {"unknown", s->unk},
+               {"padding", s->pad}, {"cls", s->cls}, {"separator", s->sep}};
     for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++)
         if (ids[i].id < -1 || ids[i].id >= s->n_tokens)
-            return err_set(e, ERR_CORRUPT, "the %s token is %d, expected below the vocabulary's size %d", ids[i].name, (int)ids[i].id, s->n_tokens);
+            return err_set(e, ERR_CORRUPT, "the %s token is %d, expected below the vocabulary's size %d", ids[i].name,
+                           (int)ids[i].id, s->n_tokens);
     for (int i = 0; i < s->n_ends; i++)
         if (s->ends[i] < 0 || s->ends[i] >= s->n_tokens)
             return err_set(e, ERR_CORRUPT, "end token %d is not below the vocabulary's size %d", (int)s->ends[i], s->n_tokens);
@@ -136,8 +144,10 @@ static enum err open_bpe(struct tokenizer *t, const struct tokenizer_spec *spec,
     if (!pre) log_warn("text", "the model file names no pre-tokenizer: assuming gpt-2; token ids may differ from training");
     struct pretokenize_rule rule;
     if (pretokenize_rule_of(pre ? pre : "gpt-2", &rule))
-        return err_set(e, ERR_UNSUPPORTED, "pre-tokenizer \"%.60s\" is not supported; supported families are those of gpt-2, smollm, llama-bpe, "
-                       "qwen2, qwen35, gpt-4o and tekken", pre);
+        return err_set(e, ERR_UNSUPPORTED,
+                       "pre-tokenizer \"%.60s\" is not supported; supported families are those of gpt-2, smollm, llama-bpe, "
+                       "qwen2, qwen35, gpt-4o and tekken",
+                       pre);
     return bpe_new(&t->bpe, t->vocab, rule, spec->merges, spec->n_merges, e);
 }
 
@@ -187,21 +197,28 @@ void tokenizer_free(struct tokenizer *t)
 static void encode_plain(const struct tokenizer *t, struct str text, struct token_list *out)
 {
     if (!text.n) return;
-    if (t->bpe) bpe_encode(t->bpe, text, out);
-    else if (t->wordpiece) wordpiece_encode(t->wordpiece, text, out);
-    else unigram_encode(t->unigram, text, out);
+    if (t->bpe)
+        bpe_encode(t->bpe, text, out);
+    else if (t->wordpiece)
+        wordpiece_encode(t->wordpiece, text, out);
+    else
+        unigram_encode(t->unigram, text, out);
 }
 
 static void add_prefix(const struct tokenizer *t, struct token_list *out)
 {
-    if (t->kind == TOKENIZER_WORDPIECE && t->cls >= 0) token_list_add(out, t->cls);
-    else if (t->add_bos && t->bos >= 0) token_list_add(out, t->bos);
+    if (t->kind == TOKENIZER_WORDPIECE && t->cls >= 0)
+        token_list_add(out, t->cls);
+    else if (t->add_bos && t->bos >= 0)
+        token_list_add(out, t->bos);
 }
 
 static void add_suffix(const struct tokenizer *t, struct token_list *out)
 {
-    if (t->kind == TOKENIZER_WORDPIECE && t->sep >= 0) token_list_add(out, t->sep);
-    else if (t->add_eos && t->eos >= 0) token_list_add(out, t->eos);
+    if (t->kind == TOKENIZER_WORDPIECE && t->sep >= 0)
+        token_list_add(out, t->sep);
+    else if (t->add_eos && t->eos >= 0)
+        token_list_add(out, t->eos);
 }
 
 void tokenizer_encode(const struct tokenizer *t, struct str text, unsigned flags, struct token_list *out)

@@ -13,19 +13,19 @@ enum token_type { TOKEN_NORMAL = 1, TOKEN_UNKNOWN, TOKEN_CONTROL, TOKEN_USER_DEF
 
 struct tokenizer_spec {
     enum tokenizer_kind kind;
-    const char *pre;            /* pre-tokenizer family ("smollm", "qwen2", "gpt-2", "llama-bpe"...); NULL = "gpt-2", logged loudly */
+    const char *pre; /* pre-tokenizer family ("smollm", "qwen2", "gpt-2", "llama-bpe"...); NULL = "gpt-2", logged loudly */
     int n_tokens;
-    const struct str *tokens;   /* [n_tokens] as stored in the file; everything here is copied */
-    const int32_t *types;       /* [n_tokens] enum token_type, or NULL = all normal */
-    const float *scores;        /* [n_tokens] for unigram, else NULL */
+    const struct str *tokens; /* [n_tokens] as stored in the file; everything here is copied */
+    const int32_t *types;     /* [n_tokens] enum token_type, or NULL = all normal */
+    const float *scores;      /* [n_tokens] for unigram, else NULL */
     int n_merges;
-    const struct str *merges;   /* "left right", rank = index; BPE only */
+    const struct str *merges;             /* "left right", rank = index; BPE only */
     int32_t bos, eos, unk, pad, cls, sep; /* -1 = none */
-    bool add_bos, add_eos;      /* added by TOKENIZE_ADD_SPECIAL */
-    bool lowercase;             /* WordPiece: lower-case and strip accents */
-    const int32_t *ends;        /* [n_ends] further end-of-generation tokens (eot, eom) */
+    bool add_bos, add_eos;                /* added by TOKENIZE_ADD_SPECIAL */
+    bool lowercase;                       /* WordPiece: lower-case and strip accents */
+    const int32_t *ends;                  /* [n_ends] further end-of-generation tokens (eot, eom) */
     int n_ends;
-    struct str charsmap;        /* unigram: SentencePiece's precompiled normaliser; empty = NFKC with its white space rules */
+    struct str charsmap; /* unigram: SentencePiece's precompiled normaliser; empty = NFKC with its white space rules */
 };
 
 enum tokenize_flags {
@@ -38,7 +38,7 @@ enum tokenize_flags {
 struct token_list {
     int32_t *ids; /* free with token_list_fini */
     size_t n, cap, max;
-    bool failed;  /* more than max were produced, or memory is gone */
+    bool failed; /* more than max were produced, or memory is gone */
 };
 void token_list_init(struct token_list *l, size_t tokens_max);
 void token_list_fini(struct token_list *l);

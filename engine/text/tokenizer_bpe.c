@@ -44,8 +44,10 @@ void bpe_decode_token(struct str written, struct buf *out)
         uint32_t code;
         size_t n = unicode_next(written, i, &code);
         int byte = code == UNICODE_INVALID ? -1 : byte_of_letter(code);
-        if (byte >= 0) buf_char(out, (char)byte);
-        else buf_add(out, written.p + i, n);
+        if (byte >= 0)
+            buf_char(out, (char)byte);
+        else
+            buf_add(out, written.p + i, n);
         i += n;
     }
 }
@@ -111,8 +113,10 @@ enum err bpe_new(struct bpe **out, const struct vocab *v, struct pretokenize_rul
     for (int i = 0; !err && i < n_merges; i++)
         err = add_merge(b, v, merges[i], i, &joined, e);
     buf_fini(&joined);
-    if (err) bpe_free(b);
-    else *out = b;
+    if (err)
+        bpe_free(b);
+    else
+        *out = b;
     return err;
 }
 
@@ -273,7 +277,9 @@ void bpe_encode(const struct bpe *b, struct str text, struct token_list *out)
     struct buf nfc;
     buf_init(&nfc, text.n * 3 + 64); /* no character grows more than threefold in NFC (UAX #15, table of expansion factors) */
     normalise(NORMAL_NFC, text, &nfc);
-    if (buf_failed(&nfc)) out->failed = true;
-    else encode_words(b, buf_view(&nfc), out);
+    if (buf_failed(&nfc))
+        out->failed = true;
+    else
+        encode_words(b, buf_view(&nfc), out);
     buf_fini(&nfc);
 }

@@ -14,7 +14,7 @@ static const uint32_t word_start = 0x2581;
 enum { PIECE_BYTES_MAX = 256 }; /* longer tokens are never matched: the search looks this far ahead */
 
 struct unigram {
-    struct charsmap *map; /* NULL: NFKC with SentencePiece's white space rules */
+    struct charsmap *map;    /* NULL: NFKC with SentencePiece's white space rules */
     struct piece_trie *trie; /* the pieces that text may become */
     float *score;            /* [n tokens] */
     float unk_score;
@@ -58,8 +58,10 @@ enum err unigram_new(struct unigram **out, const struct vocab *v, const struct t
     u->unk = spec->unk;
     enum err err = read_pieces(u, v, spec, e);
     if (!err && spec->charsmap.n) err = charsmap_new(&u->map, spec->charsmap, e);
-    if (err) unigram_free(u);
-    else *out = u;
+    if (err)
+        unigram_free(u);
+    else
+        *out = u;
     return err;
 }
 
@@ -77,8 +79,10 @@ void unigram_decode_token(struct str written, struct buf *out)
     for (size_t i = 0; i < written.n;) {
         uint32_t code;
         size_t n = unicode_next(written, i, &code);
-        if (code == word_start) buf_char(out, ' ');
-        else buf_add(out, written.p + i, n);
+        if (code == word_start)
+            buf_char(out, ' ');
+        else
+            buf_add(out, written.p + i, n);
         i += n;
     }
 }
@@ -90,8 +94,8 @@ static bool vanishes(uint32_t c)
 }
 static bool becomes_space(uint32_t c)
 {
-    return c == '\t' || c == '\n' || c == '\f' || c == '\r' || c == 0x1680 || (c >= 0x200B && c <= 0x200F) || c == 0x2028 || c == 0x2029 ||
-           c == 0xFEFF || c == 0xFFFD || c == word_start || c == UNICODE_INVALID;
+    return c == '\t' || c == '\n' || c == '\f' || c == '\r' || c == 0x1680 || (c >= 0x200B && c <= 0x200F) || c == 0x2028 ||
+           c == 0x2029 || c == 0xFEFF || c == 0xFFFD || c == word_start || c == UNICODE_INVALID;
 }
 
 static void normalise_nmt(struct str text, struct buf *out)
@@ -122,8 +126,10 @@ static void prepare(const struct unigram *u, struct str text, struct buf *out)
 {
     struct buf plain;
     buf_init(&plain, text.n * 20 + 256); /* the largest expansion is 3 bytes to 33 (U+FDFA) */
-    if (u->map) charsmap_apply(u->map, text, &plain);
-    else normalise_nmt(text, &plain);
+    if (u->map)
+        charsmap_apply(u->map, text, &plain);
+    else
+        normalise_nmt(text, &plain);
     struct str s = buf_view(&plain);
     bool at_start = true;
     for (size_t i = 0; i < s.n; i++) {

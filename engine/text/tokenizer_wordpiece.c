@@ -37,8 +37,10 @@ enum err wordpiece_new(struct wordpiece **out, const struct vocab *v, const stru
         hashes |= text.n > 2 && str_starts(text, STR("##"));
         blocks |= text.n > 3 && str_starts(text, STR("\xe2\x96\x81"));
     }
-    if (hashes || !blocks) w->inner_mark = STR("##");
-    else w->start_mark = STR("\xe2\x96\x81");
+    if (hashes || !blocks)
+        w->inner_mark = STR("##");
+    else
+        w->start_mark = STR("\xe2\x96\x81");
     w->unk = spec->unk >= 0 ? spec->unk : vocab_find(v, STR("[UNK]"));
     if (w->unk < 0) {
         mem_free(w);
@@ -86,12 +88,15 @@ static void word_end(const struct wordpiece *w, struct word *word, struct token_
             id = piece_id(w, mark, word->bytes + from, end - from);
             if (id >= 0) break;
         }
-        if (id < 0) known = false;
-        else ids[n++] = id;
+        if (id < 0)
+            known = false;
+        else
+            ids[n++] = id;
         from = end;
     }
     if (known)
-        for (int i = 0; i < n; i++) token_list_add(out, ids[i]);
+        for (int i = 0; i < n; i++)
+            token_list_add(out, ids[i]);
     else
         token_list_add(out, w->unk);
     word->n = 0;
@@ -109,7 +114,9 @@ static void word_add(struct word *word, uint32_t code)
 
 static bool is_punctuation(uint32_t code)
 {
-    if (code < 0x80) return (code >= 33 && code <= 47) || (code >= 58 && code <= 64) || (code >= 91 && code <= 96) || (code >= 123 && code <= 126);
+    if (code < 0x80)
+        return (code >= 33 && code <= 47) || (code >= 58 && code <= 64) || (code >= 91 && code <= 96) ||
+               (code >= 123 && code <= 126);
     return unicode_class(code) == UC_P;
 }
 

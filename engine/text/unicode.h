@@ -5,24 +5,24 @@
 #define DEJA_ENGINE_TEXT_UNICODE_H
 #include "base/str.h"
 
-enum unicode_class { /* general categories; those no scanner tells apart are merged */
-    UC_CN,           /* unassigned */
-    UC_CC,
-    UC_CF,
-    UC_CO, /* private use, surrogates */
-    UC_LU,
-    UC_LL,
-    UC_LT,
-    UC_LM,
-    UC_LO,
-    UC_MN,
-    UC_MC, /* spacing and enclosing marks */
-    UC_ND,
-    UC_NO, /* letter and other numbers */
-    UC_P,
-    UC_S,
-    UC_ZS,
-    UC_ZL /* line and paragraph separators */
+enum unicode_class {        /* general categories; those no scanner tells apart are merged */
+                     UC_CN, /* unassigned */
+                     UC_CC,
+                     UC_CF,
+                     UC_CO, /* private use, surrogates */
+                     UC_LU,
+                     UC_LL,
+                     UC_LT,
+                     UC_LM,
+                     UC_LO,
+                     UC_MN,
+                     UC_MC, /* spacing and enclosing marks */
+                     UC_ND,
+                     UC_NO, /* letter and other numbers */
+                     UC_P,
+                     UC_S,
+                     UC_ZS,
+                     UC_ZL /* line and paragraph separators */
 };
 
 #define UNICODE_INVALID 0xFFFFFFFFu /* stands for one byte that is not UTF-8 */

@@ -57,7 +57,8 @@ static enum err fill(struct vocab *v, const struct str *tokens, struct errmsg *e
 enum err vocab_new(struct vocab **out, const struct str *tokens, int n_tokens, struct errmsg *e)
 {
     *out = NULL;
-    if (n_tokens < 1 || n_tokens > TOKENS_MAX) return err_set(e, ERR_TOO_LARGE, "%d tokens, expected 1 to %d", n_tokens, TOKENS_MAX);
+    if (n_tokens < 1 || n_tokens > TOKENS_MAX)
+        return err_set(e, ERR_TOO_LARGE, "%d tokens, expected 1 to %d", n_tokens, TOKENS_MAX);
     size_t bytes = 0;
     for (int i = 0; i < n_tokens; i++) {
         if (tokens[i].n > text_bytes_max - bytes) return err_set(e, ERR_TOO_LARGE, "the vocabulary's text is longer than 1 GiB");
@@ -79,8 +80,10 @@ enum err vocab_new(struct vocab **out, const struct str *tokens, int n_tokens, s
         memset(v->slots, 0xff, n_slots * sizeof *v->slots);
         err = fill(v, tokens, e);
     }
-    if (err) vocab_free(v);
-    else *out = v;
+    if (err)
+        vocab_free(v);
+    else
+        *out = v;
     return err;
 }
 
@@ -101,7 +104,4 @@ struct str vocab_text(const struct vocab *v, int32_t id)
     return (struct str){v->bytes + v->from[id], v->from[id + 1] - v->from[id]};
 }
 
-int32_t vocab_find(const struct vocab *v, struct str text)
-{
-    return text.n ? slot_of(v, text, key_of(text))->id : -1;
-}
+int32_t vocab_find(const struct vocab *v, struct str text) { return text.n ? slot_of(v, text, key_of(text))->id : -1; }

@@ -11,8 +11,10 @@ static struct gguf *open_model(const char *file)
 {
     char path[600];
     const char *cache = getenv("DEJA_CACHE"), *home = getenv("HOME");
-    if (cache) snprintf(path, sizeof path, "%s/models/%s", cache, file);
-    else snprintf(path, sizeof path, "%s/.cache/deja/models/%s", home ? home : "", file);
+    if (cache)
+        snprintf(path, sizeof path, "%s/models/%s", cache, file);
+    else
+        snprintf(path, sizeof path, "%s/.cache/deja/models/%s", home ? home : "", file);
     struct gguf *g = NULL;
     struct errmsg e = {0};
     return gguf_open(&g, path, &e) ? NULL : g;

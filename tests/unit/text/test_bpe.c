@@ -44,16 +44,16 @@ static void small_init(struct small *v, bool all_bytes)
         utf8_encode(code, utf8);
         add_token(v, all_bytes || b != 7 ? utf8 : "", TOKEN_NORMAL);
     }
-    add_merge(v, "a", "b");  /* 256 */
-    add_merge(v, "ab", "c"); /* 257 */
-    add_merge(v, "b", "c");  /* 258 */
-    add_merge(v, "a", "a");  /* 259 */
-    add_merge(v, "aa", "aa"); /* 260 */
-    add_merge(v, "\u0120", "a"); /* 261: space a */
-    add_token(v, "<|end|>", TOKEN_CONTROL);       /* 262 */
-    add_token(v, "<|end|>x", TOKEN_CONTROL);      /* 263 */
-    add_token(v, "<tool>", TOKEN_USER_DEFINED);   /* 264 */
-    add_token(v, "[PAD9]", TOKEN_UNUSED);         /* 265 */
+    add_merge(v, "a", "b");                     /* 256 */
+    add_merge(v, "ab", "c");                    /* 257 */
+    add_merge(v, "b", "c");                     /* 258 */
+    add_merge(v, "a", "a");                     /* 259 */
+    add_merge(v, "aa", "aa");                   /* 260 */
+    add_merge(v, "\u0120", "a");                /* 261: space a */
+    add_token(v, "<|end|>", TOKEN_CONTROL);     /* 262 */
+    add_token(v, "<|end|>x", TOKEN_CONTROL);    /* 263 */
+    add_token(v, "<tool>", TOKEN_USER_DEFINED); /* 264 */
+    add_token(v, "[PAD9]", TOKEN_UNUSED);       /* 265 */
 }
 
 static void small_fini(struct small *v)
@@ -64,8 +64,19 @@ static void small_fini(struct small *v)
 
 static struct tokenizer_spec spec_of(const struct small *v)
 {
-    return (struct tokenizer_spec){.kind = TOKENIZER_BPE, .pre = "gpt-2", .n_tokens = v->n, .tokens = v->tokens, .types = v->types, .n_merges = v->n_merges,
-                                   .merges = v->merges, .bos = -1, .eos = 262, .unk = -1, .pad = -1, .cls = -1, .sep = -1};
+    return (struct tokenizer_spec){.kind = TOKENIZER_BPE,
+                                   .pre = "gpt-2",
+                                   .n_tokens = v->n,
+                                   .tokens = v->tokens,
+                                   .types = v->types,
+                                   .n_merges = v->n_merges,
+                                   .merges = v->merges,
+                                   .bos = -1,
+                                   .eos = 262,
+                                   .unk = -1,
+                                   .pad = -1,
+                                   .cls = -1,
+                                   .sep = -1};
 }
 
 static struct tokenizer *small_tokenizer(bool all_bytes)
@@ -93,10 +104,10 @@ static void check_ids(const struct tokenizer *t, struct str text, unsigned flags
         printf("      %d", l.ids[i]);
     token_list_fini(&l);
 }
-#define CHECK_IDS(t, text, flags, ...)                                                             \
-    do {                                                                                           \
-        static const int32_t want_[] = {__VA_ARGS__};                                              \
-        check_ids(t, STR(text), flags, want_, sizeof want_ / sizeof want_[0]);                     \
+#define CHECK_IDS(t, text, flags, ...)                                                                                           \
+    do {                                                                                                                         \
+        static const int32_t want_[] = {__VA_ARGS__};                                                                            \
+        check_ids(t, STR(text), flags, want_, sizeof want_ / sizeof want_[0]);                                                   \
     } while (0)
 
 TEST(the_lowest_rank_merges_first)

@@ -92,7 +92,8 @@ static enum err render(const char *source, const char *user, struct chat_renderi
 {
     struct chat_template *t;
     json_t *messages = json_pack("[{s:s,s:s}]", "role", "user", "content", user);
-    struct chat_render_options opt = {.messages = messages, .bos_token = "", .eos_token = "", .text_max = 1 << 16, .steps_max = 200000};
+    struct chat_render_options opt = {
+        .messages = messages, .bos_token = "", .eos_token = "", .text_max = 1 << 16, .steps_max = 200000};
     enum err err = chat_template_new(&t, str_of(source), e);
     if (!err) err = chat_template_render(t, &opt, r, e);
     chat_template_free(t);
@@ -152,7 +153,9 @@ TEST(hostile_templates_end_within_bounds)
         {"{% for i in range(90000) %}{% for j in range(90000) %}{% endfor %}{% endfor %}", ERR_RANGE},
         {"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", ERR_RANGE},
         {"{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}{{ m() }}", ERR_RANGE},
-        {"{% set ns = namespace(s='aaaaaaaaaaaaaaaa') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ ns.s|length }}", ERR_RANGE},
+        {"{% set ns = namespace(s='aaaaaaaaaaaaaaaa') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ "
+         "ns.s|length }}",
+         ERR_RANGE},
         {"{{ 'x' * 1000000000 }}", ERR_RANGE},
         {"{% set l = [] %}{% set _ = l.append(l) %}{{ l }}", ERR_RANGE},
         {"{% set l = [] %}{% set _ = l.append(l) %}{{ l|tojson }}", ERR_RANGE},

@@ -17,7 +17,8 @@ static void check_words(const char *name, struct str text, const json_t *words)
     for (; at < text.n; i++) {
         size_t end = pretokenize_word(rule.family, text, at);
         struct str got = {text.p + at, end - at}, want = str_of(json_string_value(json_array_get(words, i)));
-        CHECK_AT(str_eq(got, want), "%s on \"%.*s\": word %zu is \"%.*s\", not \"%.*s\"", name, STR_ARG(text), i, STR_ARG(got), STR_ARG(want));
+        CHECK_AT(str_eq(got, want), "%s on \"%.*s\": word %zu is \"%.*s\", not \"%.*s\"", name, STR_ARG(text), i, STR_ARG(got),
+                 STR_ARG(want));
         if (!str_eq(got, want)) return;
         at = end;
     }

@@ -103,14 +103,23 @@ static void oracle(struct str text, const struct str *stops, size_t n_stops, str
 
 static void random_text(struct rng *r, struct buf *out)
 {
-    static const char *const parts[] = {"a", "b", "ab", "aab", "\xe4\xbd\xa0", "\xe5\xa5\xbd", "\xf0\x9f\x98\x80", "\xff", "\xe4", "\x80", "\xf0\x9f", "c"};
+    static const char *const parts[] = {
+        "a", "b", "ab", "aab", "\xe4\xbd\xa0", "\xe5\xa5\xbd", "\xf0\x9f\x98\x80", "\xff", "\xe4", "\x80", "\xf0\x9f", "c"};
     for (uint64_t n = rng_below(r, 30); n; n--)
         buf_z(out, parts[rng_below(r, 12)]);
 }
 
 TEST(every_way_of_cutting_gives_the_same_text)
 {
-    static const char *const stop_pool[] = {"aab", "abab", "b", "\xe4\xbd\xa0\xe5\xa5\xbd", "ca", "a\xf0\x9f\x98\x80", "\xef\xbf\xbd" "a", "aaaa"};
+    static const char *const stop_pool[] = {"aab",
+                                            "abab",
+                                            "b",
+                                            "\xe4\xbd\xa0\xe5\xa5\xbd",
+                                            "ca",
+                                            "a\xf0\x9f\x98\x80",
+                                            "\xef\xbf\xbd"
+                                            "a",
+                                            "aaaa"};
     struct rng r;
     rng_seed(&r, 7);
     for (int round = 0; round < 3000; round++) {
@@ -134,7 +143,8 @@ TEST(every_way_of_cutting_gives_the_same_text)
             at += n;
         }
         if (!stopped) stream_text_finish(s, &got);
-        CHECK_AT(str_eq(buf_view(&got), buf_view(&want)), "round %d: \"%.*s\", not \"%.*s\"", round, STR_ARG(buf_view(&got)), STR_ARG(buf_view(&want)));
+        CHECK_AT(str_eq(buf_view(&got), buf_view(&want)), "round %d: \"%.*s\", not \"%.*s\"", round, STR_ARG(buf_view(&got)),
+                 STR_ARG(buf_view(&want)));
         stream_text_free(s);
         buf_fini(&text);
         buf_fini(&want);

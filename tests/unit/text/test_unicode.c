@@ -9,12 +9,14 @@ TEST(classes_follow_the_general_category)
     static const struct {
         uint32_t code;
         enum unicode_class class;
-    } cases[] = {{'a', UC_LL},    {'Z', UC_LU},     {'0', UC_ND},    {' ', UC_ZS},     {'\n', UC_CC},   {'!', UC_P},      {'$', UC_S},
-                 {0x01C5, UC_LT}, {0x02B0, UC_LM},  {0x4F60, UC_LO}, {0x0301, UC_MN},  {0x0903, UC_MC}, {0x20DD, UC_MC},  {0x2167, UC_NO},
-                 {0xBD, UC_NO},   {0x2028, UC_ZL},  {0xE000, UC_CO}, {0x200D, UC_CF},  {0x1F600, UC_S}, {0xAC00, UC_LO},  {0x10FFFF, UC_CN},
-                 {0x0378, UC_CN}, {0x20000, UC_LO}, {0x3002, UC_P},  {0x110000, UC_CN}, {0, UC_CC},     {0x10FFFD, UC_CO}};
+    } cases[] = {{'a', UC_LL},      {'Z', UC_LU},    {'0', UC_ND},      {' ', UC_ZS},    {'\n', UC_CC},    {'!', UC_P},
+                 {'$', UC_S},       {0x01C5, UC_LT}, {0x02B0, UC_LM},   {0x4F60, UC_LO}, {0x0301, UC_MN},  {0x0903, UC_MC},
+                 {0x20DD, UC_MC},   {0x2167, UC_NO}, {0xBD, UC_NO},     {0x2028, UC_ZL}, {0xE000, UC_CO},  {0x200D, UC_CF},
+                 {0x1F600, UC_S},   {0xAC00, UC_LO}, {0x10FFFF, UC_CN}, {0x0378, UC_CN}, {0x20000, UC_LO}, {0x3002, UC_P},
+                 {0x110000, UC_CN}, {0, UC_CC},      {0x10FFFD, UC_CO}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        CHECK_AT(unicode_class(cases[i].code) == cases[i].class, "U+%04X has class %d", cases[i].code, unicode_class(cases[i].code));
+        CHECK_AT(unicode_class(cases[i].code) == cases[i].class, "U+%04X has class %d", cases[i].code,
+                 unicode_class(cases[i].code));
 }
 
 TEST(case_maps_one_to_one)
@@ -44,18 +46,18 @@ static void check_form(enum normal_form form, const char *in, const char *want)
 TEST(normal_forms_compose_and_order)
 {
     check_form(NORMAL_NFC, "cafe\u0301 cre\u0300me", "caf\u00e9 cr\u00e8me");
-    check_form(NORMAL_NFC, "a\u0323\u0302", "\u1ead");         /* two steps */
-    check_form(NORMAL_NFC, "a\u0302\u0323", "\u1ead");         /* out of order */
-    check_form(NORMAL_NFC, "q\u0307\u0323", "q\u0323\u0307");  /* ordered only */
-    check_form(NORMAL_NFC, "\u1100\u1161\u11a8", "\uac01");    /* Hangul */
+    check_form(NORMAL_NFC, "a\u0323\u0302", "\u1ead");        /* two steps */
+    check_form(NORMAL_NFC, "a\u0302\u0323", "\u1ead");        /* out of order */
+    check_form(NORMAL_NFC, "q\u0307\u0323", "q\u0323\u0307"); /* ordered only */
+    check_form(NORMAL_NFC, "\u1100\u1161\u11a8", "\uac01");   /* Hangul */
     check_form(NORMAL_NFC, "\uac00\u11a8", "\uac01");
-    check_form(NORMAL_NFC, "\u212b\u2126", "\u00c5\u03a9");    /* singletons */
-    check_form(NORMAL_NFC, "\u0958", "\u0915\u093c");          /* excluded from composition */
-    check_form(NORMAL_NFC, "\u0301a", "\u0301a");              /* starts with a mark */
-    check_form(NORMAL_NFC, "a\xff\u0301", "a\xff\u0301");      /* a stray byte stands in between */
+    check_form(NORMAL_NFC, "\u212b\u2126", "\u00c5\u03a9"); /* singletons */
+    check_form(NORMAL_NFC, "\u0958", "\u0915\u093c");       /* excluded from composition */
+    check_form(NORMAL_NFC, "\u0301a", "\u0301a");           /* starts with a mark */
+    check_form(NORMAL_NFC, "a\xff\u0301", "a\xff\u0301");   /* a stray byte stands in between */
     check_form(NORMAL_NFC, "\ufb01", "\ufb01");
     check_form(NORMAL_NFKC, "\ufb01\u2460\uff21\u3000\u00bd", "fi1A 1\u20442");
-    check_form(NORMAL_NFKC, "\uff76\uff9e", "\u30ac");         /* half-width kana with its mark */
+    check_form(NORMAL_NFKC, "\uff76\uff9e", "\u30ac"); /* half-width kana with its mark */
     check_form(NORMAL_NFKC, "\u1e9b\u0323", "\u1e69");
 }
 

@@ -1,5 +1,5 @@
-/* test_unigram.c - the unigram cut against a search over all cuts, its normalisation, and SentencePiece's precompiled character map
- * built here. */
+/* test_unigram.c - the unigram cut against a search over all cuts, its normalisation, and SentencePiece's precompiled character
+ * map built here. */
 #include "base/mem.h"
 #include "base/rng.h"
 #include "engine/text/charsmap.h"
@@ -7,16 +7,40 @@
 #include "tests/check.h"
 
 #define B "\xe2\x96\x81" /* U+2581 */
-static const struct str words[] = {STR("<s>"), STR("</s>"), STR("<unk>"), STR(B), STR("a"), STR("b"), STR("ab"), STR(B "a"), STR("ba"), STR("aba"), STR(B "ab"),
-                                   STR("\xe4\xbd\xa0"), STR("\xe4\xbd\xa0\xe5\xa5\xbd"), STR("1"), STR("<mask>")};
+static const struct str words[] = {STR("<s>"),
+                                   STR("</s>"),
+                                   STR("<unk>"),
+                                   STR(B),
+                                   STR("a"),
+                                   STR("b"),
+                                   STR("ab"),
+                                   STR(B "a"),
+                                   STR("ba"),
+                                   STR("aba"),
+                                   STR(B "ab"),
+                                   STR("\xe4\xbd\xa0"),
+                                   STR("\xe4\xbd\xa0\xe5\xa5\xbd"),
+                                   STR("1"),
+                                   STR("<mask>")};
 static const float scores[] = {0, 0, 0, -2.5f, -3, -3.25f, -4, -3.5f, -4.5f, -7, -5.25f, -6, -7.5f, -5, 0};
 static const int32_t types[] = {3, 3, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3};
 enum { N = sizeof words / sizeof words[0], UNK = 2 };
 
 static struct tokenizer_spec spec_of(void)
 {
-    return (struct tokenizer_spec){.kind = TOKENIZER_UNIGRAM, .n_tokens = N, .tokens = words, .types = types, .scores = scores, .bos = 0, .eos = 1, .unk = UNK,
-                                   .pad = -1, .cls = -1, .sep = -1, .add_bos = true, .add_eos = true};
+    return (struct tokenizer_spec){.kind = TOKENIZER_UNIGRAM,
+                                   .n_tokens = N,
+                                   .tokens = words,
+                                   .types = types,
+                                   .scores = scores,
+                                   .bos = 0,
+                                   .eos = 1,
+                                   .unk = UNK,
+                                   .pad = -1,
+                                   .cls = -1,
+                                   .sep = -1,
+                                   .add_bos = true,
+                                   .add_eos = true};
 }
 
 static struct tokenizer *open_tokenizer(void)
@@ -41,10 +65,10 @@ static void check_ids(const struct tokenizer *t, struct str text, unsigned flags
         printf("      %d\n", l.ids[i]);
     token_list_fini(&l);
 }
-#define CHECK_IDS(t, text, flags, ...)                                                             \
-    do {                                                                                           \
-        static const int32_t want_[] = {__VA_ARGS__};                                              \
-        check_ids(t, STR(text), flags, want_, sizeof want_ / sizeof want_[0]);                     \
+#define CHECK_IDS(t, text, flags, ...)                                                                                           \
+    do {                                                                                                                         \
+        static const int32_t want_[] = {__VA_ARGS__};                                                                            \
+        check_ids(t, STR(text), flags, want_, sizeof want_ / sizeof want_[0]);                                                   \
     } while (0)
 
 TEST(text_is_normalised_and_words_are_marked)
@@ -56,7 +80,10 @@ TEST(text_is_normalised_and_words_are_marked)
     CHECK_IDS(t, "   ", TOKENIZE_ADD_SPECIAL, 0, 1);
     CHECK_IDS(t, "  a \t\n a  ", 0, 7, 7);
     CHECK_IDS(t, "\xef\xbd\x81\xe2\x91\xa0", 0, 7, 13); /* full-width a, circled 1 */
-    CHECK_IDS(t, "a\x01" "b", 0, 10);                   /* control characters vanish */
+    CHECK_IDS(t,
+              "a\x01"
+              "b",
+              0, 10); /* control characters vanish */
     CHECK_IDS(t, "\xe4\xbd\xa0\xe5\xa5\xbd", 0, 3, 12);
     CHECK_IDS(t, "<mask>", TOKENIZE_PARSE_SPECIAL, 14);
     CHECK_STR(tokenizer_bytes(t, 7, false), " a");

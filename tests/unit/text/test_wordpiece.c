@@ -1,5 +1,5 @@
-/* test_wordpiece.c - WordPiece equals the ids of an independent reference (tests/data/tokenizer_wordpiece.jsonl: the pieces of BERT's
- * vocabulary that its texts can meet, then texts and ids), in both ways of writing pieces. */
+/* test_wordpiece.c - WordPiece equals the ids of an independent reference (tests/data/tokenizer_wordpiece.jsonl: the pieces of
+ * BERT's vocabulary that its texts can meet, then texts and ids), in both ways of writing pieces. */
 #include <jansson.h>
 
 #include "base/mem.h"
@@ -43,8 +43,17 @@ static struct tokenizer *open_tokenizer(bool other)
     struct str *list = xcalloc((size_t)n_tokens, sizeof *list);
     for (int i = 0; i < n_tokens; i++)
         list[i] = other && tokens[i].n ? other_form(tokens[i]) : tokens[i];
-    struct tokenizer_spec spec = {.kind = TOKENIZER_WORDPIECE, .n_tokens = n_tokens, .tokens = list, .types = types, .bos = -1, .eos = -1, .unk = 100, .pad = 0,
-                                  .cls = 101, .sep = 102, .lowercase = true};
+    struct tokenizer_spec spec = {.kind = TOKENIZER_WORDPIECE,
+                                  .n_tokens = n_tokens,
+                                  .tokens = list,
+                                  .types = types,
+                                  .bos = -1,
+                                  .eos = -1,
+                                  .unk = 100,
+                                  .pad = 0,
+                                  .cls = 101,
+                                  .sep = 102,
+                                  .lowercase = true};
     struct tokenizer *t = NULL;
     struct errmsg e = {0};
     CHECK_AT(tokenizer_new(&t, &spec, &e) == OK, "%s", e.text);
@@ -108,7 +117,15 @@ TEST(wordpiece_ids_equal_the_reference)
 TEST(a_vocabulary_without_unknown_token_is_refused)
 {
     struct str list[] = {STR("a"), STR("##b")};
-    struct tokenizer_spec spec = {.kind = TOKENIZER_WORDPIECE, .n_tokens = 2, .tokens = list, .bos = -1, .eos = -1, .unk = -1, .pad = -1, .cls = -1, .sep = -1};
+    struct tokenizer_spec spec = {.kind = TOKENIZER_WORDPIECE,
+                                  .n_tokens = 2,
+                                  .tokens = list,
+                                  .bos = -1,
+                                  .eos = -1,
+                                  .unk = -1,
+                                  .pad = -1,
+                                  .cls = -1,
+                                  .sep = -1};
     struct tokenizer *t;
     struct errmsg e = {0};
     CHECK_INT(tokenizer_new(&t, &spec, &e), ERR_CORRUPT);
