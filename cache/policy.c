@@ -1,0 +1,45 @@
+/* policy.c - thresholds by embedder and language, measured on question pairs of our own that were used for nothing else
+ * (docs/guards.md): the lowest cosine at which at most 1 of 100 near questions that no guard refuses would be served. */
+#include "cache/policy.h"
+
+#include <string.h>
+
+struct shipped {
+    const char *in_id; /* part of the embedder's id, lower case */
+    double floor, en, zh;
+};
+static const struct shipped shipped[] = {
+    {"e5-small", 0.80, 0.945, 0.955},
+    {"minilm", 0.35, 0.90, 2.0 /* reads no Chinese */},
+};
+static const struct shipped unknown = {"", 0.0, 0.97, 0.97};
+
+static bool has(struct str id, const char *part)
+{
+    char lower[160];
+    size_t n = id.n < sizeof lower ? id.n : sizeof lower;
+    for (size_t i = 0; i < n; i++) lower[i] = (char)(id.p[i] >= 'A' && id.p[i] <= 'Z' ? id.p[i] + 32 : id.p[i]);
+    return str_find((struct str){lower, n}, str_of(part)) >= 0;
+}
+
+struct policy policy_for(struct str embedder_id, double threshold_asked)
+{
+    const struct shipped *s = &unknown;
+    for (size_t i = 0; i < sizeof shipped / sizeof *shipped; i++)
+        if (has(embedder_id, shipped[i].in_id)) s = &shipped[i];
+    struct policy p = {s->floor, {s->en, s->zh}};
+    if (threshold_asked > 0) {
+        p.threshold[0] = p.threshold[1] = threshold_asked;
+        if (p.floor > threshold_asked) p.floor = threshold_asked;
+    }
+    return p;
+}
+
+struct policy_decision policy_decide(const struct policy *p, const struct guard_verdict *v, double cosine, double client_min)
+{
+    double threshold = p->threshold[v->language == 'z'];
+    if (v->same) threshold = p->floor; /* every word is explained: the vector need only agree on the topic */
+    if (client_min > threshold) threshold = client_min;
+    if (cosine >= threshold) return (struct policy_decision){true, threshold, v->same ? "semantic:same" : "semantic:policy"};
+    return (struct policy_decision){false, threshold, cosine < p->floor ? "below_floor" : "below_threshold"};
+}

@@ -1,0 +1,25 @@
+/* store.h - entries held in process: a map by id, least recently used first out, under a byte budget. Truth is Redis; an entry that
+ * has not reached Redis yet is marked and pushed out last. Threading: the loop's thread. */
+#ifndef DEJA_CACHE_STORE_H
+#define DEJA_CACHE_STORE_H
+#include "cache/entry.h"
+
+struct store;
+/* gone(arg, e): e was pushed out (budget), not removed by the caller; still readable during the call. */
+struct store *store_new(size_t bytes_max, void (*gone)(void *arg, const struct entry *e), void *arg);
+void store_free(struct store *s);
+/* Takes e; an entry of the same id is replaced. False (and e freed) when it can never fit. */
+bool store_put(struct store *s, struct entry *e, bool unsaved);
+/* Borrowed until the next store call; counts as use. NULL when unknown. */
+const struct entry *store_get(struct store *s, struct hash128 id);
+bool store_remove(struct store *s, struct hash128 id);
+/* write_no as in the entry that was written: nothing happens when it was replaced meanwhile. */
+void store_set_saved(struct store *s, struct hash128 id, uint64_t write_no);
+/* The oldest entry that is not in Redis yet, NULL = none. */
+const struct entry *store_unsaved(struct store *s);
+/* Drops everything that Redis has (or had). */
+void store_drop_saved(struct store *s);
+size_t store_count(const struct store *s);
+size_t store_bytes(const struct store *s);
+
+#endif

@@ -1,0 +1,8 @@
+# cmake -DIN=file.lua -DOUT=file.c -P lua_to_c.cmake: the file's text as a C string.
+file(READ "${IN}" hex HEX)
+string(LENGTH "${hex}" n)
+math(EXPR n "${n} / 2")
+string(REGEX REPLACE "(................................)" "\\1\n" hex "${hex}")
+string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," hex "${hex}")
+file(WRITE "${OUT}" "/* made from ${IN} */\nextern const char deja_lua_library[];\nextern const unsigned deja_lua_library_bytes;\n"
+    "const unsigned deja_lua_library_bytes = ${n};\nconst char deja_lua_library[] = {\n${hex}0};\n")
