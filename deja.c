@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "engine/engine_main.h"
+#include "up/probe.h"
+#include "up/up_main.h"
 
 static int version_main(int argc, char **argv)
 {
@@ -19,6 +21,8 @@ static const struct {
     const char *help;
 } commands[] = {
     {"engine", engine_main, "serve a GGUF model as an OpenAI-compatible server"},
+    {"up", up_main, "start and watch a private redis-server, an engine and the gateway"},
+    {"probe", probe_main, "ask one URL and end with 0 when it answers 2xx (for health checks)"},
     {"version", version_main, "print the version"},
     {"help", help_main, "print this"},
 };
