@@ -7,6 +7,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 import unittest
 import uuid
@@ -675,6 +677,63 @@ class Operating(GatewayCase):
                 got = [j.result() for j in [pool.submit(call, rig.port, "POST", "/v1/chat/completions", body(i)) for i in range(6)]]
             self.assertEqual(sorted(s for s, _, _ in got), [200, 200, 503, 503, 503, 503])
             self.assertTrue(all(h.get("retry-after") == "1" for s, h, _ in got if s == 503))
+
+
+CLIENT = r"""
+import json, sys
+import openai
+from openai import OpenAI
+
+base, marker = sys.argv[1:3]
+c = OpenAI(base_url=base, api_key="sk-test", max_retries=0)
+ask = lambda text, **k: c.chat.completions.create(model="m", messages=[{"role": "user", "content": text + marker}], temperature=0, **k)
+out = {}
+a, b = ask("plain"), ask("plain")
+out["plain"] = [a.choices[0].message.content, b.choices[0].message.content, a.usage.total_tokens, b.usage.total_tokens, a.id == b.id]
+for name in ("miss", "hit"):
+    chunks = list(ask("streamed", stream=True, stream_options={"include_usage": True}))
+    out["stream " + name] = ["".join(x.choices[0].delta.content or "" for x in chunks if x.choices), chunks[-1].usage.total_tokens]
+tools = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}]
+for name in ("miss", "hit"):
+    m = ask("[[tools]]", tools=tools).choices[0]
+    out["tools " + name] = [m.finish_reason, m.message.tool_calls[0].function.name, json.loads(m.message.tool_calls[0].function.arguments)]
+raw = c.chat.completions.with_raw_response.create(model="m", messages=[{"role": "user", "content": "plain" + marker}], temperature=0)
+out["header"] = raw.headers["x-deja-cache"]
+out["extra_body"] = ask("plain", extra_body={"cache": {"no-cache": True}}).choices[0].message.content != a.choices[0].message.content
+out["models"] = [m.id for m in c.models.list()]
+out["embedding"] = c.embeddings.create(model="m", input="x", encoding_format="float").data[0].embedding
+for name, text, kind in (("429", "[[status:429]]", openai.RateLimitError), ("400", "[[status:400]]", openai.BadRequestError), ("502", "[[empty]]", openai.InternalServerError)):
+    try:
+        ask(text)
+        out["error " + name] = "none"
+    except kind as e:
+        out["error " + name] = str(e.status_code)
+try:
+    list(ask("[[cut]]", stream=True))
+    out["cut"] = "none"
+except openai.APIError as e:
+    out["cut"] = "told"
+print(json.dumps(out))
+"""
+
+
+class OpenAIClient(GatewayCase):
+    def test_python_sdk_works_untouched(self):
+        venv = os.environ.get("DEJA_VENV", "")
+        python = os.path.join(venv, "bin", "python") if venv else sys.executable
+        if subprocess.run([python, "-c", "import openai"], stderr=subprocess.DEVNULL, check=False).returncode:
+            self.skipTest("the openai package is not importable (set DEJA_VENV to an environment that has it)")
+        r = subprocess.run([python, "-c", CLIENT, f"http://127.0.0.1:{self.port}/v1", unique()], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        out = json.loads(r.stdout)
+        a, b, ta, tb, same_id = out["plain"]
+        self.assertEqual((a, ta, tb, same_id), (b, 8, 8, True))
+        self.assertEqual(out["stream miss"], out["stream hit"])
+        self.assertEqual(out["stream hit"][1], 8)
+        self.assertEqual(out["tools miss"], ["tool_calls", "weather", {"city": "Oslo"}])
+        self.assertEqual(out["tools hit"], out["tools miss"])
+        self.assertEqual((out["header"], out["extra_body"], out["models"], out["embedding"]), ("exact", True, ["m"], [0.5, -0.25]))
+        self.assertEqual((out["error 429"], out["error 400"], out["error 502"], out["cut"]), ("429", "400", "502", "told"))
 
 
 if __name__ == "__main__":
