@@ -169,7 +169,8 @@ static enum err keep(struct conf_value *v, enum conf_place place, struct str tex
     if (!code) code = check(v->row, append ? str_of(all) : text, &fresh, e);
     if (code || place < v->place) { /* wrong, or a higher place has spoken */
         mem_free(all);
-        return code ? err_prefix(e, "option %s", v->row->name) : OK;
+        if (code) err_prefix(e, "option %s", v->row->name);
+        return code;
     }
     mem_free(v->text);
     *v = fresh;
@@ -211,7 +212,17 @@ void conf_free(struct conf *c)
 enum err conf_set(struct conf *c, struct str name, struct str value, const char *where, struct errmsg *e)
 {
     enum err code = set(c, PLACE_SET, name, value, e);
-    return code && where ? err_prefix(e, "%s", where) : code;
+    if (code && where) err_prefix(e, "%s", where);
+    return code;
+}
+
+enum err conf_set_runtime(struct conf *c, struct str name, struct str value, const char *where, struct errmsg *e)
+{
+    const struct conf_value *v = find(c, name);
+    if (!v || v->row->flags & CONF_RUNTIME) return conf_set(c, name, value, where, e);
+    err_set(e, ERR_UNSUPPORTED, "option %s: may not change while running", v->row->name);
+    if (where) err_prefix(e, "%s", where);
+    return ERR_UNSUPPORTED;
 }
 
 /* --- files */
@@ -268,8 +279,12 @@ static enum err read_line(struct conf *c, struct str line, struct errmsg *e)
 enum err conf_read_text(struct conf *c, const char *path, struct str text, struct errmsg *e)
 {
     struct str line;
-    for (int n = 1; str_next(&text, '\n', &line); n++)
-        if (read_line(c, line, e)) return err_prefix(e, "%s:%d", path, n);
+    for (int n = 1; str_next(&text, '\n', &line); n++) {
+        enum err code = read_line(c, line, e);
+        if (!code) continue;
+        err_prefix(e, "%s:%d", path, n);
+        return code;
+    }
     return OK;
 }
 
@@ -302,21 +317,23 @@ void conf_env_name(const struct conf_row *r, char out[CONF_ENV_BYTES])
 static enum err read_variable(struct conf_value *v, struct str text, struct errmsg *e)
 {
     struct str word;
+    enum err code;
     if (!(v->row->flags & CONF_LIST)) return keep(v, PLACE_ENV, text, e);
     while (str_next(&text, ' ', &word))
-        if (word.n && keep(v, PLACE_ENV, word, e)) return e ? e->code : ERR_INVALID;
+        if (word.n && (code = keep(v, PLACE_ENV, word, e))) return code;
     return OK;
 }
 
 enum err conf_read_env(struct conf *c, struct errmsg *e)
 {
-    struct errmsg local = {0};
-    if (!e) e = &local;
     for (size_t i = 0; i < c->n; i++) {
         char name[CONF_ENV_BYTES];
         conf_env_name(c->values[i].row, name);
         const char *text = getenv(name);
-        if (text && *text && read_variable(&c->values[i], str_of(text), e)) return err_prefix(e, "%s", name);
+        enum err code = text && *text ? read_variable(&c->values[i], str_of(text), e) : OK;
+        if (!code) continue;
+        err_prefix(e, "%s", name);
+        return code;
     }
     return OK;
 }

@@ -36,6 +36,8 @@ void conf_free(struct conf *c);
 /* Sets by name or alias from text; e says "option cache_ttl_s: 0 is below 1 s" etc. Unknown (ERR_NOT_FOUND): names the nearest one.
  * A list is replaced whole (values joined by \n). where is put before the message; NULL = nothing. A refused value changes nothing. */
 MUST enum err conf_set(struct conf *c, struct str name, struct str value, const char *where, struct errmsg *e);
+/* The same for a program that runs already: an option without CONF_RUNTIME is refused. */
+MUST enum err conf_set_runtime(struct conf *c, struct str name, struct str value, const char *where, struct errmsg *e);
 /* `name value` or `name = value` lines, '#' comments; errors carry file:line. */
 MUST enum err conf_read_file(struct conf *c, const char *path, struct errmsg *e);
 /* The same from memory; path is for messages. */

@@ -71,12 +71,24 @@ TEST(values_are_checked_and_the_message_says_what_is_right)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct errmsg e = {0};
         CHECK(conf_set(c, str_of(bad[i].name), str_of(bad[i].value), NULL, &e) != OK);
+        CHECK(conf_set(c, str_of(bad[i].name), str_of(bad[i].value), "x", NULL) != OK);
         CHECK_Z(e.text, bad[i].message);
     }
     CHECK(!conf_is_set(c, "memory") && !conf_is_set(c, "cache_ttl_s"));
     struct errmsg e = {0};
     CHECK_INT(conf_set(c, STR("score"), STR("2"), "redis", &e), ERR_RANGE);
     CHECK_Z(e.text, "redis: option score: 2 is above 1");
+    conf_free(c);
+}
+
+TEST(what_may_not_change_while_running_is_refused)
+{
+    struct conf *c = conf_new(rows, N_ROWS);
+    struct errmsg e = {0};
+    CHECK_INT(conf_set_runtime(c, STR("score"), STR("0.6"), "redis", &e), OK);
+    CHECK_INT(conf_set_runtime(c, STR("memory"), STR("1M"), "redis", &e), ERR_UNSUPPORTED);
+    CHECK_Z(e.text, "redis: option memory: may not change while running");
+    CHECK(conf_set_runtime(c, STR("nope"), STR("1M"), NULL, NULL) == ERR_NOT_FOUND && !conf_is_set(c, "memory"));
     conf_free(c);
 }
 
@@ -123,6 +135,7 @@ TEST(a_file_is_read_with_comments_and_quotes)
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         CHECK(conf_read_text(c, "f", bad[i].text, &e) != OK);
+        CHECK(conf_read_text(c, "f", bad[i].text, NULL) != OK);
         if (bad[i].message) CHECK_Z(e.text, bad[i].message);
     }
     CHECK_INT(conf_read_file(c, "/nonexistent/deja.conf", &e), ERR_NOT_FOUND);

@@ -205,6 +205,29 @@ TEST(the_failing_member_is_named)
     CHECK_STR(json_key_at(STR("[1,2"), 2), "");
 }
 
+TEST(repair_makes_a_careless_peers_text_parse)
+{
+    static const struct {
+        struct str in, out;
+    } rows[] = {
+        {STR("{\"a\":\"\\ud83d\"}"), STR("{\"a\":\"\\ufffd\"}")},
+        {STR("\"\\ude00\\ud83d\""), STR("\"\\ufffd\\ufffd\"")},
+        {STR("\"\\ud83d\\ude00\""), STR("\"\\ud83d\\ude00\"")},
+        {STR("\"\\\\ud83d\""), STR("\"\\\\ud83d\"")}, /* an escaped backslash, then letters */
+        {STR("\"a\xff\xe4\xbd\""), STR("\"a\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\"")},
+        {STR("\"\\\xff\""), STR("\"\\\xef\xbf\xbd\"")},
+        {STR("\\ud8"), STR("\\ud8")},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct buf b;
+        buf_init(&b, 1000);
+        bool changed = json_repair(&b, rows[i].in);
+        CHECK_AT(str_eq(buf_view(&b), rows[i].out), "row %zu: %.*s", i, (int)b.n, b.p);
+        CHECK_INT(changed, !str_eq(rows[i].in, rows[i].out));
+        buf_fini(&b);
+    }
+}
+
 TEST(every_prefix_and_every_flipped_byte_is_handled)
 {
     struct str text = STR("{\"a\":[1,-2.5e3,true,null,\"\\ud83d\\ude00\xe4\xbd\xa0\"],\"b\":{\"c\":\"\\n\"}}");

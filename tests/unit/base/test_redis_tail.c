@@ -60,7 +60,7 @@ static bool wait_gaps(struct fixture *f, const struct seen *s, int n)
     if (!fixture_server_exists()) SKIP("redis-server is not installed");                                                           \
     log_set_level(LOG_ERROR);                                                                                                      \
     REQUIRE(fixture_open(&f));                                                                                                     \
-    struct redis_options options = {.url = f.url};                                                                                 \
+    struct redis_options options = {.url = f.url, .command_timeout_ms = 2000};                                                     \
     REQUIRE(redis_open(&r, f.loop, &options, NULL) == OK);                                                                         \
     CHECK(fixture_until(&f, fixture_usable, r, 3000));
 #define CLOSE(f, r)                                                                                                                \
@@ -118,7 +118,7 @@ TEST(nothing_is_lost_or_repeated_over_lost_connections)
     for (int round = 0; round < 5; round++) {
         add(r, 300 * round, 150, 0);
         fixture_run(&f, round);
-        redis_commandf(r, 0, NULL, NULL, "CLIENT KILL TYPE normal SKIPME yes");
+        redis_commandf(r, 5000, NULL, NULL, "CLIENT KILL TYPE normal SKIPME yes");
         add(r, 300 * round + 150, 150, 0);
         CHECK(wait_items(&f, &s, 300 * (round + 1)));
     }
@@ -171,18 +171,18 @@ TEST(trimming_past_our_position_is_a_gap_and_trimming_up_to_it_is_none)
     TAIL(s, "0-0");
     add(r, 0, 100, 0);
     CHECK(wait_items(&f, &s, 100));
-    redis_commandf(r, 0, NULL, NULL, "XTRIM s MAXLEN 0"); /* all of it has been read */
-    redis_commandf(r, 0, NULL, NULL, "CLIENT KILL TYPE normal SKIPME yes");
+    redis_commandf(r, 5000, NULL, NULL, "XTRIM s MAXLEN 0"); /* all of it has been read */
+    redis_commandf(r, 5000, NULL, NULL, "CLIENT KILL TYPE normal SKIPME yes");
     add(r, 100, 50, 0);
     CHECK(wait_items(&f, &s, 150));
     CHECK(s.gaps == 0 && !s.out_of_order);
-    redis_commandf(r, 0, NULL, NULL, "CLIENT KILL TYPE normal SKIPME yes"); /* away while 90 of 100 are trimmed */
+    redis_commandf(r, 5000, NULL, NULL, "CLIENT KILL TYPE normal SKIPME yes"); /* away while 90 of 100 are trimmed */
     add(r, 150, 100, 10);
     CHECK(wait_items(&f, &s, 160));
     CHECK(s.gaps == 1 && s.last == 249 && s.out_of_order == 1);
-    redis_commandf(r, 0, NULL, NULL, "CLIENT KILL TYPE normal SKIPME yes"); /* away while all are trimmed */
+    redis_commandf(r, 5000, NULL, NULL, "CLIENT KILL TYPE normal SKIPME yes"); /* away while all are trimmed */
     add(r, 250, 10, 0);
-    redis_commandf(r, 0, NULL, NULL, "XTRIM s MAXLEN 0");
+    redis_commandf(r, 5000, NULL, NULL, "XTRIM s MAXLEN 0");
     CHECK(wait_gaps(&f, &s, 2));
     add(r, 260, 5, 0);
     CHECK(wait_items(&f, &s, 165));
@@ -213,9 +213,9 @@ TEST(a_stream_begun_anew_is_a_gap)
     TAIL(s, "0-0");
     add(r, 0, 5, 0);
     CHECK(wait_items(&f, &s, 5));
-    redis_commandf(r, 0, NULL, NULL, "CLIENT KILL TYPE normal SKIPME yes");
-    redis_commandf(r, 0, NULL, NULL, "DEL s");
-    redis_commandf(r, 0, NULL, NULL, "XADD s 5-5 n 5 text %b", &STR("a\0b"));
+    redis_commandf(r, 5000, NULL, NULL, "CLIENT KILL TYPE normal SKIPME yes");
+    redis_commandf(r, 5000, NULL, NULL, "DEL s");
+    redis_commandf(r, 5000, NULL, NULL, "XADD s 5-5 n 5 text %b", &STR("a\0b"));
     CHECK(wait_items(&f, &s, 6));
     CHECK(s.gaps == 1 && s.last == 5);
     redis_tail_close(s.tail);
@@ -253,7 +253,7 @@ TEST(closing_inside_an_item_ends_it_there)
     redis_tail_close(other.tail); /* before anything happened */
     fixture_run(&f, 20);
     CHECK_INT(other.n, 0);
-    redis_commandf(r, 0, NULL, NULL, "SET t x");
+    redis_commandf(r, 5000, NULL, NULL, "SET t x");
     struct seen wrong = {0};
     wrong.tail = redis_tail_open(f.loop, &options, STR("t"), STR("0-0"), on_item, on_gap, &wrong);
     fixture_run(&f, 200); /* WRONGTYPE: a pause, no storm */
