@@ -239,7 +239,7 @@ struct client_conn *conn_over(struct http_client *client, struct client_pool *po
     http_head_init(&c->head, true, client->options.header_max, HEADERS_MAX);
     bufferevent_setcb(bev, on_read, on_write, on_event, c);
 #ifdef DEJA_RARE
-    bufferevent_set_max_single_read(bev, 7);
+    bufferevent_set_max_single_read(bev, 61);
 #else
     bufferevent_set_max_single_read(bev, READ_BYTES);
 #endif

@@ -123,16 +123,19 @@ static void accept_again(void *arg)
     if (s->listener) evconnlistener_enable(s->listener);
 }
 
-static int socket_listening(const struct addrinfo *a, bool reuse_port)
+static int socket_listening(const struct addrinfo *a, const struct httpd_options *o)
 {
     int fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), one = 1;
     if (fd < 0) return -1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (reuse_port) setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof one);
+    if (o->joins_port) setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof one);
     /* accepted sockets inherit these two on Linux, which saves two calls a connection */
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
-    if (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0) return fd;
+    int failed = bind(fd, a->ai_addr, a->ai_addrlen);
+    /* only now: bound before, a second process started by mistake would silently share the port */
+    if (!failed && o->reuse_port) setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof one);
+    if (!failed && listen(fd, BACKLOG) == 0) return fd;
     int why = errno;
     close(fd);
     errno = why;
@@ -150,7 +153,7 @@ static enum err open_socket(const struct httpd_options *o, int *fd, struct errms
     buf_fini(&port);
     if (!range_ok) return err_set(e, ERR_RANGE, "port %d is not between 0 and 65535", o->port);
     if (failed) return err_set(e, ERR_INVALID, "cannot listen on \"%s\": %s", o->host, gai_strerror(failed));
-    *fd = socket_listening(found, o->reuse_port);
+    *fd = socket_listening(found, o);
     int why = errno;
     freeaddrinfo(found);
     if (*fd >= 0) return OK;

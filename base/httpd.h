@@ -23,7 +23,8 @@ struct httpd_options {
     int body_timeout_ms;   /* longest silence inside a body; 0 = 30000 -> 408 */
     int write_timeout_ms;  /* longest time a client may not read; 0 = 60000 -> connection dropped */
     size_t write_high;     /* bytes queued to a client before http_write answers false; 0 = 256 KiB */
-    bool reuse_port;
+    bool reuse_port; /* listeners on other loops of this process will join this port */
+    bool joins_port; /* this one joins; without it a port that anybody has is refused, another process of ours too */
 };
 
 struct httpd_handler {

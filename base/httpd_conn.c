@@ -445,7 +445,7 @@ struct http_conn *conn_new(struct httpd *s, int fd, const struct sockaddr *peer,
     s->conns = c;
     s->n_conns++;
 #ifdef DEJA_RARE
-    bufferevent_set_max_single_read(c->bev, 7);
+    bufferevent_set_max_single_read(c->bev, 61);
 #else
     bufferevent_set_max_single_read(c->bev, READ_BYTES);
     bufferevent_set_max_single_write(c->bev, WRITE_BYTES);

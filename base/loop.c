@@ -122,7 +122,6 @@ enum err loop_new(struct loop **out, struct errmsg *e)
     struct event_config *config = event_config_new();
     if (config) {
         event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK);
-        event_config_set_flag(config, EVENT_BASE_FLAG_EPOLL_USE_CHANGELIST);
         l->base = event_base_new_with_config(config);
         event_config_free(config);
     }

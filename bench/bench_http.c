@@ -67,10 +67,10 @@ static void *serve(void *arg)
     return NULL;
 }
 
-static bool start(struct server *s, const struct settings *set, int *port)
+static bool start(struct server *s, const struct settings *set, bool joins, int *port)
 {
     struct errmsg e = {0};
-    struct httpd_options o = {.port = *port, .reuse_port = set->threads > 1};
+    struct httpd_options o = {.port = *port, .reuse_port = set->threads > 1, .joins_port = joins};
     struct httpd_handler h = {set->stream ? answer_stream : answer_whole, s};
     if (loop_new(&s->loop, &e) || httpd_listen(&s->httpd, s->loop, &o, &h, &e)) {
         fprintf(stderr, "bench_http: %s\n", e.text);
@@ -167,7 +167,7 @@ int main(int argc, char **argv)
     static struct server servers[THREADS_MAX];
     int port = set.port;
     for (int i = 0; i < set.threads; i++)
-        if (!start(&servers[i], &set, &port)) return 1;
+        if (!start(&servers[i], &set, i > 0, &port)) return 1;
     fprintf(stderr, "serving on 127.0.0.1:%d\n", port);
     uint64_t start_us = clock_us();
     bool ran = true;

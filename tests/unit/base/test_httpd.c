@@ -1,5 +1,5 @@
 /* test_httpd.c - the server over real loopback sockets: framing errors, keep-alive, pipelining, streaming with a slow
- * reader, a client that leaves, time-outs, drain. Timings are only upper bounds with much room. */
+ * reader, a client that leaves, time-outs. Timings are only upper bounds with much room. */
 #include "base/httpd.h"
 
 #include <stdatomic.h>
@@ -502,96 +502,6 @@ TEST(a_head_sent_byte_by_byte_cannot_outlast_its_deadline)
     answer_fini(&a);
     close(fd);
     rig_close(&g);
-}
-
-TEST(connections_over_the_maximum_get_503)
-{
-    struct rig g;
-    struct answer a;
-    struct httpd_options o = small();
-    o.connections_max = 2;
-    rig_open(&g, o, on_request);
-    int one = dial(g.port), two = dial(g.port);
-    usleep(20000);
-    ask(g.port, GET("/x"), &a, 3000);
-    CHECK(first_status(&a) == 503 && a.closed && has(&a, "\"type\":\"server_error\""));
-    answer_fini(&a);
-    close(one);
-    usleep(50000);
-    ask(g.port, GET_CLOSE("/x"), &a, 3000);
-    CHECK_INT(first_status(&a), 200);
-    answer_fini(&a);
-    close(two);
-    rig_close(&g);
-}
-
-static atomic_int n_drained;
-static void drained(void *arg)
-{
-    (void)arg;
-    atomic_fetch_add(&n_drained, 1);
-}
-static void drain(void *arg) { httpd_drain(arg, drained, NULL); }
-
-TEST(drain_lets_running_replies_end_closes_the_idle_and_accepts_no_more)
-{
-    struct rig g;
-    struct answer a;
-    rig_open(&g, small(), on_request);
-    atomic_store(&n_drained, 0);
-    int idle = dial(g.port), busy = dial(g.port);
-    send_z(busy, GET("/later"));
-    usleep(10000);
-    rig_do(&g, drain, g.server);
-    answer_init(&a);
-    receive(idle, &a, NULL, 2000);
-    CHECK(a.closed && a.bytes.n == 0);
-    receive(busy, &a, NULL, 2000);
-    CHECK(a.closed && has(&a, "later") && has(&a, "Connection: close"));
-    answer_fini(&a);
-    close(idle);
-    close(busy);
-    usleep(30000);
-    CHECK_INT(atomic_load(&n_drained), 1);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)g.port)};
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    CHECK(connect(fd, (struct sockaddr *)&to, sizeof to) != 0);
-    close(fd);
-    rig_close(&g);
-}
-
-TEST(closing_the_server_tells_the_owners_of_unanswered_requests)
-{
-    struct rig g;
-    rig_open(&g, small(), on_request);
-    atomic_store(&n_gone, 0);
-    int fd = dial(g.port), other = dial(g.port);
-    send_z(fd, GET("/never"));
-    send_z(other, GET("/x"));
-    usleep(30000);
-    rig_close(&g);
-    CHECK_INT(atomic_load(&n_gone), 1);
-    close(fd);
-    close(other);
-}
-
-TEST(a_port_in_use_and_a_wrong_host_are_errors_with_a_sentence)
-{
-    struct rig g;
-    struct errmsg e = {0};
-    struct httpd *second = NULL;
-    rig_open(&g, small(), on_request);
-    struct httpd_options o = {.port = g.port};
-    struct httpd_handler h = {on_request, NULL};
-    CHECK_INT(httpd_listen(&second, g.loop, &o, &h, &e), ERR_UNAVAILABLE);
-    CHECK(strstr(e.text, "is in use"));
-    o = (struct httpd_options){.host = "256.1.1.1"};
-    CHECK_INT(httpd_listen(&second, g.loop, &o, &h, &e), ERR_INVALID);
-    o = (struct httpd_options){.port = 70000};
-    CHECK_INT(httpd_listen(&second, g.loop, &o, &h, &e), ERR_RANGE);
-    rig_close(&g);
-    httpd_close(NULL);
 }
 
 TEST_MAIN()
