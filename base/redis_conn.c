@@ -130,7 +130,8 @@ static void on_read(struct bufferevent *bev, void *arg)
     struct evbuffer_iovec piece;
     struct errmsg e = {0};
     c->depth++;
-    while (!c->closed && evbuffer_peek(in, -1, NULL, &piece, 1) > 0) {
+    /* an emptied buffer may still show one empty piece */
+    while (!c->closed && evbuffer_get_length(in) && evbuffer_peek(in, -1, NULL, &piece, 1) > 0) {
         enum err code = redis_reader_feed(c->reader, (struct str){piece.iov_base, piece.iov_len}, on_reply, c, &e);
         if (code && code != ERR_CANCELLED)
             fail(c, e.text);
