@@ -61,7 +61,9 @@ static bool start_one(struct sched *s, enum sched_class class, bool *stuck)
     for (int i = s->queue[class].head; i >= 0 && looked < SCHED_LOOKAHEAD; i = s->seqs[i].next, looked++) {
         struct sequence *q = seq_at(s, i);
         if (q->preempted_step == s->step) continue;
+        if (looked && s->match_budget <= 0) return false; /* long prompts behind a stuck one are looked at in a later step */
         struct need need = need_of(s, q);
+        s->match_budget -= blocks_for(s, q->n_tokens);
         if (!need.fits) {
             if (q->bypassed < s->o.bypass_max) continue;
             *stuck = true;
@@ -89,6 +91,7 @@ static bool displace_for_online(struct sched *s)
 
 void sched_admit(struct sched *s, uint64_t now_ms)
 {
+    s->match_budget = SCHED_MATCH_BLOCKS;
     for (;;) {
         bool aged, stuck = false;
         enum sched_class first = class_next(s, now_ms, &aged), other = first == SCHED_ONLINE ? SCHED_BATCH : SCHED_ONLINE;

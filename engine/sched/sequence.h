@@ -40,6 +40,7 @@ struct seq_queue {
 };
 
 enum { SCHED_LOOKAHEAD = 16, /* waiting sequences looked at for one that fits */
+       SCHED_MATCH_BLOCKS = 1024, /* blocks hashed per step to look for room, about 60 us */
        SCHED_AGED_EVERY = 4  /* online admissions between two aged ones */ };
 
 struct sched {
@@ -57,7 +58,7 @@ struct sched {
     int n_slots;
     kv_block *tables;          /* [max_running][blocks_max] */
     int n_reserved;            /* sum over running */
-    int online_since_aged;
+    int online_since_aged, match_budget;
     int prompt_rows_max;
     uint64_t step;
     int *scratch;              /* [max_running] */
