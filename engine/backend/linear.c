@@ -57,7 +57,7 @@ static void act_task(void *arg, int task_i, int thread_i)
         if (job->want_int) {
             size_t base = (size_t)at * runs + k;
             out.q = (int8_t *)be->act_q.p + (size_t)at * n + k * QUANT_RUN;
-            out.d = (float *)be->act_d.p + base;
+            out.d = (float *)be->act_d.p + 2 * base;
             out.s = (float *)be->act_s.p + base;
             out.neg = (int32_t *)be->act_neg.p + 2 * base;
         }
@@ -72,7 +72,7 @@ static void prepare_rows(struct linear_job *job)
     size_t rows = (size_t)job->l->n_rows, n = (size_t)job->n_in, runs = (size_t)job->n_runs;
     if (job->want_int) {
         scratch_need(&be->act_q, rows * n);
-        scratch_need(&be->act_d, rows * runs * 4);
+        scratch_need(&be->act_d, rows * runs * 8);
         scratch_need(&be->act_s, rows * runs * 4);
         scratch_need(&be->act_neg, rows * runs * 8);
     }
@@ -108,7 +108,7 @@ static void panel_columns(const struct linear_job *job, int weight_i, int panel_
             be->k->panel_float(w->packing, &p, &t, &o);
         } else {
             t.q = (const int8_t *)be->act_q.p + at * n;
-            t.d = (const float *)be->act_d.p + at * runs;
+            t.d = (const float *)be->act_d.p + 2 * at * runs;
             t.s = (const float *)be->act_s.p + at * runs;
             t.neg = (const int32_t *)be->act_neg.p + 2 * at * runs;
             be->k->panel_int(w->packing, &p, &t, &o);

@@ -36,14 +36,16 @@ struct panel {
 
 /* ---- activations on their way in ----
  * Rows are cut into tiles of at most tile_cols columns; a tile of w columns starting at row c0 lies at c0 * n_in and is
- * interleaved so that a kernel walks one pointer: q [run][w][32], d and s [run][w], neg [run][w][2], f [n_in][w]. */
+ * interleaved so that a kernel walks one pointer: q [run][w][32], d and neg [run][w][2], s [run][w], f [n_in][w].
+ * int8 with a scale for every 16 elements: half the divergence (KL) from float32 that a scale for 32 has on SmolLM2-135M
+ * (0.0025 against 0.0051), for one more multiply-add in some eleven instructions. */
 enum { TILE_COLS_MAX = 8 };
 struct act_tile {
     int width;
     const int8_t *q;
-    const float *d;     /* scale of 32 elements */
-    const float *s;     /* d * sum of 32 q */
-    const int32_t *neg; /* minus the sum of 16 q, twice a run */
+    const float *d;     /* scale of each 16 elements */
+    const float *s;     /* sum of d * q over the run */
+    const int32_t *neg; /* minus the sum of each 16 q */
     const float *f;
 };
 /* Where one row of a tile goes; the same layout, writable, already moved to the row's column. */

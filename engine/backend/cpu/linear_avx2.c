@@ -1,7 +1,7 @@
 /* linear_avx2.c - linear layers with AVX2, FMA and F16C: 8 output rows a panel, up to 4 columns a tile. Unsigned 4-, 5- and 6-bit
  * weights go straight into maddubs (u8 x s8, pairs summed in 16 bits) and several products are summed before they are widened.
  * No 16-bit sum can overflow, as activations are within +-127:
- *   4 bit  15 * 127 * 2 * 8 = 30480     5 bit  31 * 127 * 2 * 4 = 31496     6 bit  63 * 127 * 2 * 2 = 32004     all < 32768
+ *   4 bit  15 * 127 * 2 * 4 = 15240     5 bit  31 * 127 * 2 * 4 = 31496     6 bit  63 * 127 * 2 * 2 = 32004     all < 32768
  * 8-bit weights are signed there: |w| times sign(w) a, 128 * 127 * 2 = 32512, widened one by one. The offset of unsigned types
  * is taken off as offset * sum of activations, in integers. The order of every float sum is the run order. */
 #include "engine/backend/cpu/cpu.h"
@@ -115,23 +115,25 @@ struct column {
     const int32_t *neg;
 };
 
+/* The sum of 16 products from group g on, in float32. */
+INLINE __m256 half_run(const enum packing k, const struct unpacked *u, const int g, const struct column x)
+{
+    __m256i a = two(u, g, x.q), b = two(u, g + 2, x.q);
+    __m256i sum = k == PACK_Q6_K ? _mm256_add_epi32(widen(a), widen(b)) : widen(_mm256_add_epi16(a, b));
+    if (!has_min(k)) sum = _mm256_add_epi32(sum, _mm256_set1_epi32(x.neg[g / 4] * offset_of(k)));
+    return _mm256_cvtepi32_ps(sum);
+}
+
 /* acc + scale * sum over the run, for one column; 4-, 5- and 6-bit types. */
 INLINE __m256 run_dot(const enum packing k, const struct unpacked *u, const struct column x, __m256 acc)
 {
-    const int8_t *q = x.q;
-    __m256 dx = _mm256_broadcast_ss(x.d);
+    __m256 fa = half_run(k, u, 0, x), d0 = _mm256_broadcast_ss(x.d);
+    __m256 fb = _mm256_mul_ps(half_run(k, u, 4, x), _mm256_broadcast_ss(x.d + 1));
     if (k == PACK_Q6_K) {
-        __m256i a = _mm256_add_epi32(widen(two(u, 0, q)), widen(two(u, 2, q)));
-        __m256i b = _mm256_add_epi32(widen(two(u, 4, q)), widen(two(u, 6, q)));
-        a = _mm256_add_epi32(a, _mm256_set1_epi32(x.neg[0] * 32));
-        b = _mm256_add_epi32(b, _mm256_set1_epi32(x.neg[1] * 32));
-        acc = _mm256_fmadd_ps(_mm256_mul_ps(u->d[0], dx), _mm256_cvtepi32_ps(a), acc);
-        return _mm256_fmadd_ps(_mm256_mul_ps(u->d[1], dx), _mm256_cvtepi32_ps(b), acc);
+        acc = _mm256_fmadd_ps(u->d[0], _mm256_mul_ps(fa, d0), acc);
+        return _mm256_fmadd_ps(u->d[1], fb, acc);
     }
-    __m256i a = _mm256_add_epi16(two(u, 0, q), two(u, 2, q)), b = _mm256_add_epi16(two(u, 4, q), two(u, 6, q));
-    __m256i sum = five_bits(k) ? _mm256_add_epi32(widen(a), widen(b)) : widen(_mm256_add_epi16(a, b));
-    if (!has_min(k)) sum = _mm256_add_epi32(sum, _mm256_set1_epi32((x.neg[0] + x.neg[1]) * offset_of(k)));
-    acc = _mm256_fmadd_ps(_mm256_mul_ps(u->d[0], dx), _mm256_cvtepi32_ps(sum), acc);
+    acc = _mm256_fmadd_ps(u->d[0], _mm256_fmadd_ps(fa, d0, fb), acc);
     return has_min(k) ? _mm256_fmadd_ps(u->m, _mm256_broadcast_ss(x.s), acc) : acc;
 }
 
@@ -142,7 +144,7 @@ INLINE void int_columns(const enum packing k, const int n, const struct panel *p
     const int8_t *q = t->q;
     const float *d = t->d, *s = t->s;
     const int32_t *neg = t->neg;
-    for (int run = 0; run < p->n_runs; run++, q += n * QUANT_RUN, d += n, s += n, neg += 2 * n) {
+    for (int run = 0; run < p->n_runs; run++, q += n * QUANT_RUN, d += 2 * n, s += n, neg += 2 * n) {
         struct unpacked u;
         unpack_nibbles(p->q + (size_t)run * 16 * R, u.w);
         if (five_bits(k)) add_fifth_bit(p->high + (size_t)run * 4 * R, u.w);
@@ -150,32 +152,42 @@ INLINE void int_columns(const enum packing k, const int n, const struct panel *p
         unpack_scales(k, p, run, &u);
 #pragma GCC unroll 4
         for (int c = 0; c < n; c++) 
-            acc[c] = run_dot(k, &u, (struct column){q + c * QUANT_RUN, d + c, s + c, neg + 2 * c}, acc[c]);
+            acc[c] = run_dot(k, &u, (struct column){q + c * QUANT_RUN, d + 2 * c, s + c, neg + 2 * c}, acc[c]);
     }
     for (int c = 0; c < n; c++) finish(o, c, acc[c]);
 }
 
-/* Weights by group, columns inside: |w| and its sign are made once for all columns. */
+/* Sums of 16 products from group g on, for n columns: |w| and its sign are made once for all of them. */
+INLINE void half_int8(const int n, const int8_t *q, const uint8_t *w, __m256i sum[TILE_COLS])
+{
+    for (int c = 0; c < n; c++) sum[c] = _mm256_setzero_si256();
+#pragma GCC unroll 4
+    for (int g = 0; g < 4; g++) {
+        __m256i v = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(w + 32 * g)), _mm256_set1_epi8((char)0x80));
+        __m256i mag = _mm256_abs_epi8(v);
+#pragma GCC unroll 4
+        for (int c = 0; c < n; c++)
+            sum[c] = _mm256_add_epi32(sum[c], widen(_mm256_maddubs_epi16(mag, _mm256_sign_epi8(four(q + c * QUANT_RUN + 4 * g), v))));
+    }
+}
+
 INLINE void int8_columns(const int n, const struct panel *p, const struct act_tile *t, const struct panel_out *o)
 {
-    __m256 acc[TILE_COLS];
+    __m256 acc[TILE_COLS], f[TILE_COLS];
     for (int c = 0; c < n; c++) acc[c] = _mm256_setzero_ps();
     const int8_t *q = t->q;
     const float *d = t->d;
-    for (int run = 0; run < p->n_runs; run++, q += n * QUANT_RUN, d += n) {
+    for (int run = 0; run < p->n_runs; run++, q += n * QUANT_RUN, d += 2 * n) {
+        const uint8_t *w = p->q + (size_t)run * 32 * R;
         __m256i sum[TILE_COLS];
-        for (int c = 0; c < n; c++) sum[c] = _mm256_setzero_si256();
-#pragma GCC unroll 8
-        for (int g = 0; g < 8; g++) {
-            __m256i u = _mm256_loadu_si256((const __m256i *)(p->q + (size_t)run * 32 * R + 32 * g));
-            __m256i w = _mm256_xor_si256(u, _mm256_set1_epi8((char)0x80)), mag = _mm256_abs_epi8(w);
-#pragma GCC unroll 4
-            for (int c = 0; c < n; c++)
-                sum[c] = _mm256_add_epi32(sum[c], widen(_mm256_maddubs_epi16(mag, _mm256_sign_epi8(four(q + c * QUANT_RUN + 4 * g), w))));
-        }
+        half_int8(n, q + 16, w + 16 * R, sum);
+        for (int c = 0; c < n; c++) f[c] = _mm256_mul_ps(_mm256_cvtepi32_ps(sum[c]), _mm256_broadcast_ss(d + 2 * c + 1));
+        half_int8(n, q, w, sum);
         __m256 dw = half_floats(p->scale + (size_t)run * 2 * R);
-        for (int c = 0; c < n; c++)
-            acc[c] = _mm256_fmadd_ps(_mm256_mul_ps(dw, _mm256_broadcast_ss(d + c)), _mm256_cvtepi32_ps(sum[c]), acc[c]);
+        for (int c = 0; c < n; c++) {
+            f[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[c]), _mm256_broadcast_ss(d + 2 * c), f[c]);
+            acc[c] = _mm256_fmadd_ps(dw, f[c], acc[c]);
+        }
     }
     for (int c = 0; c < n; c++) finish(o, c, acc[c]);
 }

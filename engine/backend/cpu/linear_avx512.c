@@ -135,12 +135,12 @@ INLINE __m512 run_dot(const enum packing k, const struct unpacked *u, const stru
         a = _mm512_dpbusd_epi32(a, u->w[j], four(x.q + 4 * j));
         b = _mm512_dpbusd_epi32(b, u->w[j + 4], four(x.q + 16 + 4 * j));
     }
-    __m512 dx = _mm512_set1_ps(*x.d);
+    __m512 fa = _mm512_cvtepi32_ps(a), fb = _mm512_mul_ps(_mm512_cvtepi32_ps(b), _mm512_set1_ps(x.d[1]));
     if (k == PACK_Q6_K) {
-        acc = _mm512_fmadd_ps(_mm512_mul_ps(u->d[0], dx), _mm512_cvtepi32_ps(a), acc);
-        return _mm512_fmadd_ps(_mm512_mul_ps(u->d[1], dx), _mm512_cvtepi32_ps(b), acc);
+        acc = _mm512_fmadd_ps(u->d[0], _mm512_mul_ps(fa, _mm512_set1_ps(x.d[0])), acc);
+        return _mm512_fmadd_ps(u->d[1], fb, acc);
     }
-    acc = _mm512_fmadd_ps(_mm512_mul_ps(u->d[0], dx), _mm512_cvtepi32_ps(_mm512_add_epi32(a, b)), acc);
+    acc = _mm512_fmadd_ps(u->d[0], _mm512_fmadd_ps(fa, _mm512_set1_ps(x.d[0]), fb), acc);
     return has_min(k) ? _mm512_fmadd_ps(u->m, _mm512_set1_ps(*x.s), acc) : acc;
 }
 
@@ -151,12 +151,12 @@ INLINE void int_columns(const enum packing k, const int n, const struct panel *p
     const int8_t *q = t->q;
     const float *d = t->d, *s = t->s;
     const int32_t *neg = t->neg;
-    for (int run = 0; run < p->n_runs; run++, q += n * QUANT_RUN, d += n, s += n, neg += 2 * n) {
+    for (int run = 0; run < p->n_runs; run++, q += n * QUANT_RUN, d += 2 * n, s += n, neg += 2 * n) {
         struct unpacked u;
         unpack(k, p, run, &u);
 #pragma GCC unroll 8
         for (int c = 0; c < n; c++) 
-            acc[c] = run_dot(k, &u, (struct column){q + c * QUANT_RUN, d + c, s + c, neg + 2 * c}, acc[c]);
+            acc[c] = run_dot(k, &u, (struct column){q + c * QUANT_RUN, d + 2 * c, s + c, neg + 2 * c}, acc[c]);
     }
     for (int c = 0; c < n; c++) finish(o, c, acc[c]);
 }

@@ -133,24 +133,30 @@ INLINE void transform_row(const enum linear_in kind, const struct act_in *in, fl
     for (int j = i; j < n; j++) out[j] = x[j - i];
 }
 
-/* 32 values -> int8 with one scale. Rounds to nearest even. */
+/* 32 values -> int8 with a scale for each half. Rounds to nearest even. */
 static void round_run(const float *x, const struct act_row *out, int run)
 {
-    enum { V = QUANT_RUN / VF_LANES };
-    vf v[V], peak = vf_zero();
-    for (int i = 0; i < V; i++) {
-        v[i] = vf_load(x + i * VF_LANES);
-        peak = vf_max(peak, vf_abs(v[i]));
-    }
-    float top = vf_hmax(peak), inverse = top > 0 ? 127.0f / top : 0.0f, d = top * (1.0f / 127.0f);
-    for (int i = 0; i < V; i++) v[i] = vf_mul(v[i], vf_set1(inverse));
+    enum { V = QUANT_RUN / VF_LANES, HALF = V / 2 };
+    vf v[V];
+    float d[2];
     int32_t sum[2];
+    for (int h = 0; h < 2; h++) {
+        vf peak = vf_zero();
+        for (int i = h * HALF; i < (h + 1) * HALF; i++) {
+            v[i] = vf_load(x + i * VF_LANES);
+            peak = vf_max(peak, vf_abs(v[i]));
+        }
+        float top = vf_hmax(peak), inverse = top > 0 ? 127.0f / top : 0.0f;
+        d[h] = top * (1.0f / 127.0f);
+        for (int i = h * HALF; i < (h + 1) * HALF; i++) v[i] = vf_mul(v[i], vf_set1(inverse));
+    }
     size_t at = (size_t)run * (size_t)out->width;
     store_q(v, out->q + at * QUANT_RUN, sum);
-    out->d[at] = d;
-    out->s[at] = d * (float)(sum[0] + sum[1]);
-    out->neg[2 * at] = -sum[0];
-    out->neg[2 * at + 1] = -sum[1];
+    for (int h = 0; h < 2; h++) {
+        out->d[2 * at + (size_t)h] = d[h];
+        out->neg[2 * at + (size_t)h] = -sum[h];
+    }
+    out->s[at] = fmaf(d[0], (float)sum[0], d[1] * (float)sum[1]);
 }
 
 static void act(const struct act_in *in, const struct act_row *out, float *tmp)

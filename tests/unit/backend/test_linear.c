@@ -1,5 +1,5 @@
 /* test_linear.c - linear layers against a double reference made here. Two kinds of check: with activations that int8 holds
- * exactly (integers, the run's peak is 127) the result must be right to float32 rounding, which catches every slip in a
+ * exactly (integers, the peak of 16 is 127) the result must be right to float32 rounding, which catches every slip in a
  * layout; with ordinary activations the error must stay under the bound that rounding to half a step allows. */
 #include <math.h>
 
@@ -17,7 +17,7 @@ static bool is_float(enum tensor_type t) { return t == TENSOR_F32 || t == TENSOR
 
 static void whole_activations(struct rng *r, float *x, size_t n)
 {
-    for (size_t i = 0; i < n; i++) x[i] = i % 32 == 5 ? 127.0f : (float)((int)rng_below(r, 255) - 127);
+    for (size_t i = 0; i < n; i++) x[i] = i % 16 == 5 ? 127.0f : (float)((int)rng_below(r, 255) - 127);
 }
 
 struct reference {
@@ -33,13 +33,13 @@ static struct reference reference(const float *w, const float *x, int n)
     return s;
 }
 
-/* What rounding activations to steps of peak/127 per 32 can do to one sum. */
+/* What rounding activations to steps of peak/127 per 16 can do to one sum. */
 static double rounding_bound(const float *w, const float *x, int n)
 {
     double bound = 0;
-    for (int i = 0; i < n; i += 32) {
+    for (int i = 0; i < n; i += 16) {
         double peak = 0, weight = 0;
-        for (int j = i; j < i + 32; j++) {
+        for (int j = i; j < i + 16; j++) {
             peak = fmax(peak, fabs(x[j]));
             weight += fabs(w[j]);
         }
