@@ -56,9 +56,9 @@ enum err err_set(struct errmsg *e, enum err code, const char *fmt, ...)
     return code;
 }
 
-enum err err_prefix(struct errmsg *e, const char *fmt, ...)
+enum err err_prefix(struct errmsg *e, enum err code, const char *fmt, ...)
 {
-    if (!e) return OK;
+    if (!e) return code;
     char where[sizeof e->text], old[sizeof e->text];
     va_list ap;
     va_start(ap, fmt);
@@ -66,7 +66,7 @@ enum err err_prefix(struct errmsg *e, const char *fmt, ...)
     va_end(ap);
     if (n < 0) where[0] = 0;
     memcpy(old, e->text, sizeof old);
-    return err_set(e, e->code, "%s: %s", where, old);
+    return err_set(e, code, "%s: %s", where, old);
 }
 
 _Noreturn void assert_failed(const char *file, int line, const char *cond)

@@ -46,8 +46,8 @@ const char *err_text(enum err code);
  * A text too long is cut on a UTF-8 boundary. */
 enum err err_set(struct errmsg *e, enum err code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
-/* Puts "where: " before the text already in *e. Returns e->code. */
-enum err err_prefix(struct errmsg *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* Puts "where: " before the text already in *e (may be NULL). Returns code. */
+enum err err_prefix(struct errmsg *e, enum err code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 /* Bugs only, never input. Prints the place, the version and the last log lines, then aborts. */
 #define ASSERT(cond)                                                                               \

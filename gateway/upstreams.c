@@ -223,7 +223,7 @@ static enum err add(struct upstreams *u, struct str url, bool engine, struct err
     if (u->n == UPSTREAMS_MAX) return err_set(e, ERR_TOO_LARGE, "more than %d upstreams", UPSTREAMS_MAX);
     struct upstream *t = &u->items[u->n];
     enum err code = http_origin_parse(url, &t->origin, e);
-    if (code != OK) return err_prefix(e, "%s", engine ? "engine_url" : "upstream"), code;
+    if (code != OK) return err_prefix(e, code, "%s", engine ? "engine_url" : "upstream");
     t->engine = engine;
     t->owner = u;
     snprintf(t->url, sizeof t->url, "%s://%.150s:%d%.80s", t->origin.tls ? "https" : "http", t->origin.host, t->origin.port,

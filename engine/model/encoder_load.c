@@ -113,7 +113,7 @@ static struct weight *load_weight(struct loader *l, const char *name, int n_in, 
         }
         mem_free(rounded);
     }
-    if (l->find.code) (void)err_prefix(l->find.e, "tensor %s", name);
+    if (l->find.code) (void)err_prefix(l->find.e, l->find.code, "tensor %s", name);
     return w;
 }
 
@@ -192,12 +192,17 @@ static enum err load_all(struct loader *l, const struct encoder_dims *d)
     return l->find.code;
 }
 
-enum err encoder_check(const struct gguf *g, struct errmsg *e)
+enum err encoder_check(const struct gguf *g, struct buf *summary, struct errmsg *e)
 {
     struct encoder_dims d;
     struct loader l = {.find = {.g = g, .e = e}};
     enum err code = read_dims(&d, g, e);
-    return code ? code : load_all(&l, &d);
+    if (!code) code = load_all(&l, &d);
+    if (!code && summary)
+        buf_printf(summary, "bert encoder: %d layers, width %d, %d heads, feed-forward %d, vocabulary %d, texts up to %d tokens, %s "
+                   "pooling, %.1f MB of weights", d.n_layer, d.n_embd, d.n_head, d.n_ff, d.n_vocab, d.max_tokens,
+                   d.pool_cls ? "cls" : "mean", (double)l.find.n_bytes / 1e6);
+    return code;
 }
 
 static enum err make_scratch(struct encoder *enc, int batch_tokens_max, struct errmsg *e)
@@ -265,7 +270,7 @@ enum err encoder_open(struct encoder **out, const char *path, const struct encod
     gguf_close(g); /* tokenizer and weights are copies */
     if (code) {
         encoder_close(enc);
-        return err_prefix(e, "%s", path);
+        return err_prefix(e, code, "%s", path);
     }
     *out = enc;
     return OK;

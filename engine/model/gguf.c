@@ -344,7 +344,7 @@ enum err gguf_open(struct gguf **out, const char *path, struct errmsg *e)
     code = gguf_from_bytes(out, map, (size_t)st.st_size, e);
     if (code) {
         munmap(map, (size_t)st.st_size);
-        return err_prefix(e, "%s", path);
+        return err_prefix(e, code, "%s", path);
     }
     (*out)->mapped = true;
     return OK;

@@ -36,7 +36,7 @@ static enum err check_options(const struct model_options *o, struct errmsg *e)
 static enum err load_weight(struct model *m, struct weight **out, const struct gguf_tensor *t, struct errmsg *e)
 {
     enum err code = weight_new(out, m->be, t->type, (int)t->dims[1], (int)t->dims[0], t->bytes, e);
-    return code ? err_prefix(e, "tensor " STR_FMT, STR_ARG(t->name)) : OK;
+    return code ? err_prefix(e, code, "tensor " STR_FMT, STR_ARG(t->name)) : OK;
 }
 
 static enum err load_matrix(struct model *m, struct matrix *out, const struct plan_linear *p, struct errmsg *e)
@@ -102,7 +102,7 @@ static enum err make_memory(struct model *m, struct errmsg *e)
         .block_tokens = m->block_tokens,
     };
     enum err code = kv_new(&m->kv, m->be, &o, e);
-    if (code) return err_prefix(e, "KV cache of %d blocks of %d tokens", m->n_blocks, m->block_tokens);
+    if (code) return err_prefix(e, code, "KV cache of %d blocks of %d tokens", m->n_blocks, m->block_tokens);
     if ((code = make_rope(m, e))) return code;
     int n_q = p->n_head * p->head_dim, n_kv = p->n_kv_head * p->head_dim, rows = m->max_rows;
     m->x = try_rows(rows, p->n_embd);
@@ -159,7 +159,7 @@ static enum err open_all(struct model *m, const char *path, const struct model_o
     struct backend_options be = {.n_threads = o->n_threads, .isa = o->isa, .exact = o->exact};
     enum err code;
     if ((code = check_options(o, e)) || (code = gguf_open(&m->gguf, path, e))) return code;
-    if ((code = model_plan_read(&m->plan, m->gguf, e))) return err_prefix(e, "%s", path);
+    if ((code = model_plan_read(&m->plan, m->gguf, e))) return err_prefix(e, code, "%s", path);
     m->n_blocks = o->n_blocks;
     m->block_tokens = o->block_tokens;
     m->max_rows = o->max_batch_tokens;
@@ -169,7 +169,7 @@ static enum err open_all(struct model *m, const char *path, const struct model_o
     m->context_max = o->context_max ? o->context_max : m->plan.context_length;
     if (m->context_max > kv_tokens) m->context_max = (int)kv_tokens;
     if ((code = backend_open(&m->be, &be, e))) return code;
-    if ((code = load_weights(m, e)) || (code = make_memory(m, e))) return err_prefix(e, "%s", path);
+    if ((code = load_weights(m, e)) || (code = make_memory(m, e))) return err_prefix(e, code, "%s", path);
     fill_info(m, path);
     gguf_release_pages(m->gguf);
     return OK;

@@ -147,7 +147,7 @@ enum err tokenizer_from_gguf(struct tokenizer **out, const struct gguf *g, struc
     if (!err) {
         fill_gaps(&spec);
         err = tokenizer_new(out, &spec, e);
-        if (err) err_prefix(e, "tokenizer");
+        if (err) err_prefix(e, err, "tokenizer");
     }
     parts_fini(&parts);
     return err;
@@ -160,7 +160,7 @@ enum err chat_template_from_gguf(struct chat_template **out, const struct gguf *
     enum err err = gguf_str(g, "tokenizer.chat_template", &source, e);
     if (err) return err;
     err = chat_template_new(out, source, e);
-    if (err) err_prefix(e, "tokenizer.chat_template");
+    if (err) err_prefix(e, err, "tokenizer.chat_template");
     return err;
 }
 

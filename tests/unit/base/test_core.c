@@ -87,7 +87,7 @@ TEST(long_error_text_is_cut_on_a_character)
         memcpy(text + i, "\xE4\xBD\xA0", 4);
     CHECK_INT(err_set(&e, ERR_INVALID, "%s", text), ERR_INVALID);
     CHECK(utf8_valid(str_of(e.text)));
-    err_prefix(&e, "messages[%d]", 3);
+    err_prefix(&e, ERR_INVALID, "messages[%d]", 3);
     CHECK(str_starts(str_of(e.text), STR("messages[3]: ")));
 }
 
