@@ -30,7 +30,7 @@ struct call {
     bool failed;         /* end is decided, the timer tells it */
     enum fault fault;
     uint64_t wait_ms;
-    char text[200];
+    char text[sizeof((struct errmsg *)0)->text];
 };
 
 static void attempt(struct call *c);

@@ -139,7 +139,7 @@ static void probe_body(void *arg, struct str bytes) { buf_str(&((struct upstream
 static void probe_done(void *arg, enum err code, const struct errmsg *e)
 {
     struct upstream *t = arg;
-    char why[160];
+    char why[64];
     bool generate = !strcmp(t->owner->o->probe, "generate");
     t->probe = NULL;
     if (code == ERR_CANCELLED) return;
@@ -226,8 +226,8 @@ static enum err add(struct upstreams *u, struct str url, bool engine, struct err
     if (code != OK) return err_prefix(e, code, "%s", engine ? "engine_url" : "upstream");
     t->engine = engine;
     t->owner = u;
-    snprintf(t->url, sizeof t->url, "%s://%.150s:%d%.80s", t->origin.tls ? "https" : "http", t->origin.host, t->origin.port,
-             t->origin.base_path);
+    struct http_origin origin = t->origin; /* a copy: the compiler cannot see that the fields do not overlap */
+    snprintf(t->url, sizeof t->url, "%s://%.150s:%d%.80s", origin.tls ? "https" : "http", origin.host, origin.port, origin.base_path);
     breaker_init(&t->breaker, u->o->breaker_failures, (uint64_t)u->o->breaker_open_ms);
     buf_init(&t->probe_body, PROBE_BODY_MAX);
     buf_init(&t->models, MODELS_BYTES_MAX);

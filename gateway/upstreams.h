@@ -17,7 +17,7 @@ struct upstream {
     struct breaker breaker;
     int inflight;
     uint64_t last_ok_ms, last_probe_ms; /* 0 = never */
-    char why[160];                /* the last failure; "" when the last thing seen was good */
+    char why[sizeof((struct errmsg *)0)->text];              /* the last failure; "" when the last thing seen was good */
     struct http_call *probe;
     int probe_status;
     struct buf probe_body;
