@@ -144,7 +144,7 @@ static int socket_listening(const struct addrinfo *a, const struct httpd_options
 
 static enum err open_socket(const struct httpd_options *o, int *fd, struct errmsg *e)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *found;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *found = NULL;
     struct buf port;
     buf_init(&port, 16);
     buf_printf(&port, "%d", o->port);

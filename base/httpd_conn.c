@@ -24,7 +24,7 @@
 
 enum {
     AHEAD_BYTES = 8192, /* per request of pipelined_max */
-    KEPT_BYTES = 65536, /* of body buffer between requests */
+    KEPT_BYTES = 16384, /* of body buffer between requests: idle connections are many */
     LINGER_SILENCE_MS = 2000,
     LINGER_MS = 5000,
     GONE_POLL_MS = 500,
