@@ -1,0 +1,84 @@
+/* cache_internal.h - private to the files of cache.h: the cache itself, and what they call of each other. One thread: the loop's.
+ * Everything in flight (a command, an embedding, a search) holds a reference; after cache_close callbacks find closed set, touch
+ * nothing and let go, and the last one frees. */
+#ifndef DEJA_CACHE_INTERNAL_H
+#define DEJA_CACHE_INTERNAL_H
+#include "base/workers.h"
+#include "cache/cache.h"
+#include "cache/entry.h"
+#include "cache/guard.h"
+#include "cache/key.h"
+#include "cache/partition.h"
+#include "cache/policy.h"
+#include "cache/store.h"
+#include "embeddings/embedder.h"
+
+enum {
+    LOG_ITEMS_MAX = 100000,    /* of the stream of changes; further back a gateway reloads */
+    PARTITIONS_MAX = 4096,
+    PRELOAD_PARTITIONS = 16,   /* the last used ones, at start */
+    LOAD_IDS_MAX = 200000,     /* of one partition */
+    LOAD_BATCH = 200,
+    TICK_MS = 200,
+    SEARCH_INLINE_MAX = 4000,  /* questions; a bigger partition is searched on a worker */
+    KEY_BYTES_MAX = 192
+};
+
+struct cache_metrics {
+    struct metric *exact, *semantic, *miss, *kept, *resent, *embed_ms, *index_entries, *unsaved, *loads, *gaps;
+};
+
+struct cache {
+    struct loop *loop;
+    struct redis *redis;       /* NULL = memory only */
+    struct embedder *embedder; /* NULL = no semantic step */
+    struct workers *workers;
+    struct metrics *registry;
+    struct cache_options o;
+    char ns[64], source[33];   /* source: this process in the log of changes */
+    char *redis_url;
+    struct key_rules rules;
+    struct guard *guard;
+    struct policy policy;
+    struct store *store;
+    struct partitions *partitions; /* NULL = no semantic step */
+    size_t dim;
+    struct redis_tail *tail;
+    struct loop_timer *tick;
+    bool was_usable, asked_position, preloaded, resending;
+    bool closed;
+    int refs;
+    uint64_t write_no;
+    struct cache_lookup *lookups;
+    struct load *loads;
+    struct cache_stats stats;
+    struct cache_metrics m;
+};
+
+void cache_ref(struct cache *c);
+void cache_unref(struct cache *c);
+
+/* "deja:{ns}:" + kind + tail, terminated. */
+struct str cache_redis_key(const struct cache *c, char out[KEY_BYTES_MAX], const char *kind, struct str tail);
+/* HMGET of an entry's fields, all but the vector unless with_vector; replies come in the order of enum entry_field. */
+void cache_redis_read(struct cache *c, struct hash128 id, bool with_vector, bool with_answer, redis_callback *cb, void *arg);
+/* Fields of such a reply; false when the entry is not there or the reply is no such array. */
+bool cache_reply_values(const struct redis_reply *reply, struct str values[N_ENTRY_FIELDS]);
+
+/* keep.c */
+void cache_write(struct cache *c, const struct entry *e); /* to Redis; the store learns when it is there */
+void cache_write_unsaved(struct cache *c);                /* one after the other */
+
+/* embed.c: vector of text on the loop's thread, exactly once, never before this returns; vec NULL unless OK */
+typedef void cache_embedded(void *arg, enum err code, const float *vec);
+MUST enum err cache_embed(struct cache *c, struct str text, int deadline_ms, cache_embedded *done, void *arg);
+
+/* index_sync.c */
+void cache_sync_start(struct cache *c);
+void cache_sync_stop(struct cache *c);
+bool cache_sync_ready(const struct cache *c); /* changes are being tailed: what is loaded from now on stays right */
+/* Loads the partition from Redis unless that is under way; done comes once it is over, well or not (the state tells), never before
+ * this returns, also after cache_close. False: cannot be loaded now, and done will not come. */
+MUST bool cache_await_partition(struct cache *c, struct partition *p, void (*done)(void *arg), void *arg);
+
+#endif

@@ -1,0 +1,302 @@
+/* index_sync.c - keeps what is in process in step with Redis. First the place in the log of changes is taken, then partitions are
+ * loaded when somebody asks in them, then every change is followed: nothing can fall between. A trimmed or restarted log means that
+ * everything Redis has is forgotten here and loaded anew when asked for. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "cache/cache_internal.h"
+
+/* --- reading entries into a partition */
+struct load_waiter {
+    struct load_waiter *next;
+    void (*done)(void *arg);
+    void *arg;
+};
+struct load {
+    struct cache *c;
+    struct partition *p;
+    struct hash128 *ids;
+    size_t n_ids, next_id, in_flight, added;
+    enum err code;
+    struct load_waiter *waiters; /* whoever asked for the partition since */
+    struct load *next;           /* of the cache's loads */
+};
+struct read_op {
+    struct load *load;
+    struct hash128 id;
+};
+
+static void add_read(struct cache *c, struct partition *p, struct hash128 id, const struct redis_reply *reply, bool from_load, size_t *added)
+{
+    struct str values[N_ENTRY_FIELDS];
+    struct entry e;
+    struct errmsg why = {0};
+    float vec[ENTRY_DIM_MAX];
+    if (!cache_reply_values(reply, values)) return; /* expired meanwhile */
+    if (entry_read(id, values, N_ENTRY_FIELDS, false, &e, &why) != OK) {
+        log_limited(LOG_WARN, "cache", "an entry in Redis cannot be read: %s", why.text);
+        return;
+    }
+    if (!hash_eq(e.partition, partition_key(p)) || !str_eq(e.embedder, c->rules.embedder_id)) return;
+    if (entry_expired(&e, clock_wall_s()) || entry_unpack_vector(e.vector, c->dim, vec) != OK) return;
+    if (partition_add(p, &e, vec, from_load) == OK) ++*added;
+    else log_limited(LOG_WARN, "cache", "a question could not be indexed: the indexes are full");
+}
+
+static void finish_load(struct load *l)
+{
+    struct cache *c = l->c;
+    bool live = !c->closed && !partition_forgotten(l->p);
+    if (live) partition_set_state(l->p, l->code == OK ? PARTITION_LOADED : PARTITION_PARTIAL);
+    if (live && l->added) log_debug("cache", "partition loaded entries=%zu", l->added);
+    struct load **at = &c->loads;
+    while (*at != l) at = &(*at)->next;
+    *at = l->next;
+    for (struct load_waiter *w = l->waiters, *next; w; w = next) {
+        next = w->next;
+        w->done(w->arg);
+        mem_free(w);
+    }
+    partition_unref(l->p);
+    mem_free(l->ids);
+    mem_free(l);
+    cache_unref(c);
+}
+
+static void load_more(struct load *l);
+
+static void loaded_one(void *arg, enum err code, const struct redis_reply *reply)
+{
+    struct read_op *r = arg;
+    struct load *l = r->load;
+    l->in_flight--;
+    if (code != OK) l->code = code;
+    else if (!l->c->closed && !partition_forgotten(l->p)) add_read(l->c, l->p, r->id, reply, true, &l->added);
+    mem_free(r);
+    if (!l->in_flight) load_more(l);
+}
+
+static void load_more(struct load *l)
+{
+    if (l->c->closed || partition_forgotten(l->p) || l->code != OK || l->next_id == l->n_ids) {
+        finish_load(l);
+        return;
+    }
+    size_t n = l->n_ids - l->next_id < LOAD_BATCH ? l->n_ids - l->next_id : LOAD_BATCH;
+    l->in_flight = n;
+    for (size_t i = 0; i < n; i++) {
+        struct read_op *r = xcalloc(1, sizeof *r);
+        *r = (struct read_op){.load = l, .id = l->ids[l->next_id++]};
+        cache_redis_read(l->c, r->id, true, false, loaded_one, r);
+    }
+}
+
+static void loaded_ids(void *arg, enum err code, const struct redis_reply *reply)
+{
+    struct load *l = arg;
+    if (code != OK || reply->kind != REDIS_ARRAY) {
+        l->code = code != OK ? code : ERR_IO;
+        finish_load(l);
+        return;
+    }
+    l->ids = reply->n_items ? try_calloc(reply->n_items, sizeof *l->ids) : NULL;
+    for (size_t i = 0; i < reply->n_items && l->ids; i++)
+        if (reply->items[i].kind == REDIS_STRING && hash_from_hex(reply->items[i].text, &l->ids[l->n_ids]) == OK) l->n_ids++;
+    load_more(l);
+}
+
+static struct load *begin_load(struct cache *c, struct partition *p)
+{
+    char key[KEY_BYTES_MAX], hex[33], max[24], now[32];
+    struct load *l = xcalloc(1, sizeof *l);
+    *l = (struct load){.c = c, .p = p, .next = c->loads};
+    c->loads = l;
+    cache_ref(c);
+    partition_ref(p);
+    partition_set_state(p, PARTITION_LOADING);
+    metric_add(c->m.loads, 1);
+    hash_hex(partition_key(p), hex);
+    snprintf(max, sizeof max, "%d", LOAD_IDS_MAX);
+    snprintf(now, sizeof now, "%lld", (long long)clock_wall_s());
+    /* latest expiry first: when there are more than fit, the youngest stay */
+    struct str argv[] = {STR("ZREVRANGEBYSCORE"), cache_redis_key(c, key, "p:", str_of(hex)), STR("+inf"), str_of(now), STR("LIMIT"), STR("0"), str_of(max)};
+    redis_command(c->redis, sizeof argv / sizeof *argv, argv, 1000, loaded_ids, l);
+    return l;
+}
+
+bool cache_await_partition(struct cache *c, struct partition *p, void (*done)(void *arg), void *arg)
+{
+    struct load *l = c->loads;
+    while (l && l->p != p) l = l->next;
+    if (!l) {
+        if (!c->redis || !cache_sync_ready(c) || !redis_usable(c->redis) || partition_state(p) != PARTITION_PARTIAL) return false;
+        l = begin_load(c, p);
+    }
+    struct load_waiter *w = xcalloc(1, sizeof *w);
+    *w = (struct load_waiter){l->waiters, done, arg};
+    l->waiters = w;
+    return true;
+}
+
+/* --- following the log */
+struct change_op {
+    struct cache *c;
+    struct partition *p;
+    struct hash128 id;
+};
+
+static void changed_entry(void *arg, enum err code, const struct redis_reply *reply)
+{
+    struct change_op *o = arg;
+    size_t added = 0;
+    if (!o->c->closed && !partition_forgotten(o->p)) {
+        if (code == OK) add_read(o->c, o->p, o->id, reply, true, &added);
+        else partition_set_state(o->p, PARTITION_PARTIAL); /* missed one: load anew when asked */
+    }
+    partition_unref(o->p);
+    cache_unref(o->c);
+    mem_free(o);
+}
+
+static void follow_put(struct cache *c, struct hash128 id, struct str part)
+{
+    struct hash128 key;
+    store_remove(c->store, id); /* an older answer held here must not outlive the new one */
+    if (!c->partitions || hash_from_hex(part, &key) != OK) return;
+    struct partition *p = partitions_get(c->partitions, key, false);
+    if (!p || partition_state(p) == PARTITION_PARTIAL) return; /* nobody has asked here: loading will find it */
+    struct change_op *o = xcalloc(1, sizeof *o);
+    *o = (struct change_op){c, p, id};
+    cache_ref(c);
+    partition_ref(p);
+    cache_redis_read(c, id, true, false, changed_entry, o);
+}
+
+static void follow_del(struct cache *c, struct hash128 id, struct str part)
+{
+    struct hash128 key;
+    store_remove(c->store, id);
+    if (!c->partitions) return;
+    struct partition *p = hash_from_hex(part, &key) == OK ? partitions_get(c->partitions, key, false) : NULL;
+    if (p) partition_remove(p, id);
+    else partitions_remove_id(c->partitions, id);
+}
+
+static void forget_here(struct cache *c)
+{
+    store_drop_saved(c->store);
+    if (c->partitions) partitions_forget_all(c->partitions);
+}
+
+static void on_change(void *arg, struct str stream_id, const struct str *fields, size_t n_fields)
+{
+    struct cache *c = arg;
+    struct str op = {"", 0}, id_hex = {"", 0}, part = {"", 0}, src = {"", 0};
+    (void)stream_id;
+    for (size_t i = 0; i + 1 < n_fields; i += 2) {
+        if (str_eqz(fields[i], "op")) op = fields[i + 1];
+        else if (str_eqz(fields[i], "id")) id_hex = fields[i + 1];
+        else if (str_eqz(fields[i], "part")) part = fields[i + 1];
+        else if (str_eqz(fields[i], "src")) src = fields[i + 1];
+    }
+    struct hash128 id;
+    if (str_eqz(op, "epoch")) forget_here(c);
+    else if (str_eqz(src, c->source) || hash_from_hex(id_hex, &id) != OK) return; /* our own doing, or nothing we know */
+    else if (str_eqz(op, "put")) follow_put(c, id, part);
+    else if (str_eqz(op, "del")) follow_del(c, id, part);
+}
+
+static void on_gap(void *arg)
+{
+    struct cache *c = arg;
+    log_warn("cache", "the log of changes was lost or begun anew: what Redis holds is loaded again when asked for");
+    metric_add(c->m.gaps, 1);
+    forget_here(c);
+}
+
+/* --- getting in step */
+static void preloaded_one(void *arg) { cache_unref(arg); }
+
+static void on_parts(void *arg, enum err code, const struct redis_reply *reply)
+{
+    struct cache *c = arg;
+    for (size_t i = 0; code == OK && !c->closed && reply->kind == REDIS_ARRAY && i < reply->n_items; i++) {
+        struct hash128 key;
+        struct partition *p = hash_from_hex(reply->items[i].text, &key) == OK ? partitions_get(c->partitions, key, true) : NULL;
+        if (!p) continue;
+        cache_ref(c);
+        if (!cache_await_partition(c, p, preloaded_one, c)) cache_unref(c);
+    }
+    cache_unref(c);
+}
+
+static void preload(struct cache *c)
+{
+    char key[KEY_BYTES_MAX], last[16];
+    if (!c->partitions || c->preloaded) return;
+    c->preloaded = true;
+    snprintf(last, sizeof last, "%d", PRELOAD_PARTITIONS - 1);
+    struct str argv[] = {STR("ZREVRANGE"), cache_redis_key(c, key, "parts", STR("")), STR("0"), str_of(last)};
+    cache_ref(c);
+    redis_command(c->redis, 4, argv, 1000, on_parts, c);
+}
+
+static void on_position(void *arg, enum err code, const struct redis_reply *reply)
+{
+    struct cache *c = arg;
+    c->asked_position = false;
+    if (!c->closed && code == OK && reply->kind == REDIS_ARRAY && !c->tail) {
+        struct str at = STR("0-0");
+        if (reply->n_items && reply->items[0].kind == REDIS_ARRAY && reply->items[0].n_items) at = reply->items[0].items[0].text;
+        struct redis_options o = {.url = c->redis_url};
+        char key[KEY_BYTES_MAX];
+        c->tail = redis_tail_open(c->loop, &o, cache_redis_key(c, key, "log", STR("")), at, on_change, on_gap, c);
+        preload(c);
+    }
+    cache_unref(c);
+}
+
+static void ask_position(struct cache *c)
+{
+    char key[KEY_BYTES_MAX];
+    struct str argv[] = {STR("XREVRANGE"), cache_redis_key(c, key, "log", STR("")), STR("+"), STR("-"), STR("COUNT"), STR("1")};
+    c->asked_position = true;
+    cache_ref(c);
+    redis_command(c->redis, 6, argv, 500, on_position, c);
+}
+
+bool cache_sync_ready(const struct cache *c) { return c->tail != NULL; }
+
+static void on_tick(void *arg)
+{
+    struct cache *c = arg;
+    bool usable = redis_usable(c->redis);
+    if (usable && !c->tail && !c->asked_position && c->redis_url) ask_position(c);
+    if (usable != c->was_usable) {
+        c->was_usable = usable;
+        if (usable) log_info("cache", "Redis is there");
+        else log_warn("cache", "Redis is away: answers are kept in process and written when it returns");
+    }
+    cache_write_unsaved(c);
+    if (c->partitions) metric_set(c->m.index_entries, (double)partitions_entries(c->partitions));
+    loop_timer_arm(c->tick, TICK_MS);
+}
+
+void cache_sync_start(struct cache *c)
+{
+    if (!c->redis) return;
+    c->was_usable = redis_usable(c->redis);
+    c->tick = loop_timer_new(c->loop, on_tick, c);
+    loop_timer_arm(c->tick, 0);
+}
+
+void cache_sync_stop(struct cache *c)
+{
+    if (c->tick) loop_timer_free(c->tick);
+    c->tick = NULL;
+    if (c->tail) redis_tail_close(c->tail);
+    c->tail = NULL;
+}

@@ -1,0 +1,254 @@
+/* keep.c - storing answers, here and in Redis, and taking them back. An answer Redis did not take stays in process, marked, and is
+ * written when Redis is there again. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "cache/cache_internal.h"
+
+/* --- what may be stored */
+static bool says_something(const struct openai_choice *ch)
+{
+    json_t *content = json_object_get(ch->message, "content"), *text = json_object_get(ch->message, "text"), *calls = json_object_get(ch->message, "tool_calls");
+    if (json_is_string(content) && str_trim(json_str(content)).n) return true;
+    if (json_is_string(text) && str_trim(json_str(text)).n) return true;
+    if (json_is_array(content) && json_array_size(content)) return true;
+    return json_is_array(calls) && json_array_size(calls);
+}
+
+static const char *unfit(const struct openai_answer *a)
+{
+    if (a->n_choices < 1) return "empty";
+    for (int i = 0; i < a->n_choices; i++) {
+        const struct openai_choice *ch = &a->choices[i];
+        if (!ch->finish_reason[0]) return "incomplete";
+        if (!strcmp(ch->finish_reason, "length")) return "length";
+        if (!strcmp(ch->finish_reason, "content_filter")) return "content_filter";
+        if (strcmp(ch->finish_reason, "stop") && strcmp(ch->finish_reason, "tool_calls")) return "finish_reason";
+        json_t *refusal = json_object_get(ch->message, "refusal");
+        if (json_is_string(refusal) && json_string_length(refusal)) return "refusal";
+        if (!says_something(ch)) return "empty";
+    }
+    if (a->extra && json_object_get(a->extra, "error")) return "error";
+    return NULL;
+}
+
+static bool calls_tools(const struct openai_answer *a)
+{
+    for (int i = 0; i < a->n_choices; i++)
+        if (!strcmp(a->choices[i].finish_reason, "tool_calls")) return true;
+    return false;
+}
+
+/* --- to Redis */
+struct write_op {
+    struct cache *c;
+    struct hash128 id;
+    uint64_t write_no;
+    bool resend;
+};
+
+static void written(void *arg, enum err code, const struct redis_reply *reply)
+{
+    struct write_op *w = arg;
+    struct cache *c = w->c;
+    bool ok = code == OK && reply->kind != REDIS_ERROR;
+    if (!c->closed) {
+        if (ok) store_set_saved(c->store, w->id, w->write_no);
+        else if (code == OK) log_limited(LOG_WARN, "cache", "Redis did not take an entry: " STR_FMT, STR_ARG(reply->text));
+        if (w->resend) {
+            c->resending = false;
+            if (ok) metric_add(c->m.resent, 1);
+            if (ok) cache_write_unsaved(c);
+        }
+    }
+    mem_free(w);
+    cache_unref(c);
+}
+
+static void write_entry(struct cache *c, const struct entry *e, bool resend)
+{
+    char keys[4][KEY_BYTES_MAX], texts[ENTRY_TEXTS_BYTES], hex[33], part[33], expires[24], ttl[24], items[16];
+    struct str argv[7 + 6 + 2 * N_ENTRY_FIELDS], values[N_ENTRY_FIELDS];
+    int64_t left_s = e->created_s + e->ttl_s - clock_wall_s();
+    bool in_partition = e->partition.hi || e->partition.lo;
+    if (left_s < 1) left_s = 1;
+    hash_hex(e->id, hex);
+    hash_hex(e->partition, part);
+    snprintf(expires, sizeof expires, "%lld", (long long)(e->created_s + e->ttl_s));
+    snprintf(ttl, sizeof ttl, "%lld", (long long)left_s);
+    snprintf(items, sizeof items, "%d", LOG_ITEMS_MAX);
+    int n = 0;
+    argv[n++] = STR("FCALL");
+    argv[n++] = STR("deja_put");
+    argv[n++] = STR("4");
+    argv[n++] = cache_redis_key(c, keys[0], "e:", str_of(hex));
+    argv[n++] = cache_redis_key(c, keys[1], "log", STR(""));
+    argv[n++] = cache_redis_key(c, keys[2], "p:", str_of(part));
+    argv[n++] = cache_redis_key(c, keys[3], "parts", STR(""));
+    argv[n++] = str_of(hex);
+    argv[n++] = str_of(expires);
+    argv[n++] = str_of(ttl);
+    argv[n++] = str_of(items);
+    argv[n++] = str_of(c->source);
+    argv[n++] = in_partition ? str_of(part) : STR("");
+    entry_write(e, values, texts);
+    for (int f = 0; f < N_ENTRY_FIELDS; f++) {
+        argv[n++] = str_of(entry_field_names[f]);
+        argv[n++] = values[f];
+    }
+    struct write_op *w = xcalloc(1, sizeof *w);
+    *w = (struct write_op){.c = c, .id = e->id, .write_no = e->write_no, .resend = resend};
+    cache_ref(c);
+    redis_command(c->redis, n, argv, 0, written, w);
+}
+
+void cache_write(struct cache *c, const struct entry *e)
+{
+    if (c->redis) write_entry(c, e, false);
+}
+
+void cache_write_unsaved(struct cache *c)
+{
+    const struct entry *e = c->redis && !c->resending && redis_usable(c->redis) ? store_unsaved(c->store) : NULL;
+    if (c->redis) metric_set(c->m.unsaved, store_unsaved(c->store) != NULL);
+    if (!e) return;
+    c->resending = true;
+    write_entry(c, e, true);
+}
+
+/* --- keeping */
+struct keep_op {
+    struct cache *c;
+    struct entry *e; /* without a vector yet */
+};
+
+static void keep_in_process(struct cache *c, const struct entry *e, const float *vec)
+{
+    if (vec) {
+        struct partition *p = partitions_get(c->partitions, e->partition, true);
+        if (p && !c->redis) partition_set_state(p, PARTITION_LOADED);
+        enum err code = p ? partition_add(p, e, vec, false) : ERR_FULL;
+        if (code != OK) log_limited(LOG_WARN, "cache", "a question could not be indexed: %s", err_text(code));
+    }
+    struct entry *copy = entry_copy(e);
+    if (copy) (void)store_put(c->store, copy, c->redis != NULL);
+    cache_write(c, e);
+}
+
+static void keep_with_vector(void *arg, enum err code, const float *vec)
+{
+    struct keep_op *k = arg;
+    struct cache *c = k->c;
+    unsigned char packed[ENTRY_DIM_MAX * 2];
+    const struct entry *now = c->closed ? NULL : store_get(c->store, k->e->id);
+    /* replaced or taken back while the vector was made: the later word counts */
+    if (now && now->write_no == k->e->write_no) {
+        if (code == OK) {
+            entry_pack_vector(vec, c->dim, packed);
+            k->e->vector = (struct str){(char *)packed, c->dim * 2};
+        }
+        keep_in_process(c, k->e, code == OK ? vec : NULL);
+    }
+    entry_free(k->e);
+    mem_free(k);
+    cache_unref(c);
+}
+
+/* The vector of the look-up is remembered by the embedder, so this costs a pass only when the question was never looked up. */
+static void keep_entry(struct cache *c, struct entry *e, bool similar)
+{
+    struct entry *copy = entry_copy(e), *held = similar ? entry_copy(e) : NULL;
+    if (copy) (void)store_put(c->store, copy, c->redis != NULL);
+    if (held) {
+        struct keep_op *k = xcalloc(1, sizeof *k);
+        *k = (struct keep_op){c, held};
+        cache_ref(c);
+        if (cache_embed(c, held->question, 10 * c->o.embed_deadline_ms, keep_with_vector, k) == OK) return;
+        entry_free(held);
+        mem_free(k);
+        cache_unref(c);
+    }
+    cache_write(c, e);
+}
+
+enum err cache_keep(struct cache *c, const struct cache_key *k, const struct openai_answer *a, const struct cache_keep_options *o,
+                    char id_out[36], const char **why_not)
+{
+    id_out[0] = 0;
+    *why_not = unfit(a);
+    if (!*why_not && (k->tenant.n > ENTRY_NAME_BYTES_MAX || k->model.n > ENTRY_NAME_BYTES_MAX || o->tags.n > ENTRY_NAME_BYTES_MAX)) *why_not = "long_name";
+    struct buf json;
+    buf_init(&json, c->o.entry_bytes_max);
+    if (!*why_not) {
+        openai_answer_write_json(&json, a);
+        if (buf_failed(&json)) *why_not = "too_large";
+    }
+    if (*why_not) {
+        c->stats.refused++;
+        buf_fini(&json);
+        return ERR_UNSUPPORTED;
+    }
+    bool similar = c->partitions && k->semantic_allowed && !calls_tools(a) && a->kind == OPENAI_CHAT;
+    struct entry e = {.id = k->exact, .check = k->check, .kind = k->kind, .tenant = k->tenant, .model = k->model,
+                      .question = str_sub(k->user_text, 0, ENTRY_QUESTION_BYTES_MAX), .answer = buf_view(&json), .tags = o->tags, .created_s = clock_wall_s(),
+                      .ttl_s = o->ttl_s > 0 ? o->ttl_s : c->o.ttl_s, .latency_ms = o->latency_ms > 0 ? o->latency_ms : 0, .write_no = ++c->write_no};
+    if (similar) e.partition = k->partition, e.embedder = c->rules.embedder_id;
+    if (a->usage.known && a->usage.prompt_tokens >= 0 && a->usage.completion_tokens >= 0)
+        e.prompt_tokens = a->usage.prompt_tokens, e.completion_tokens = a->usage.completion_tokens;
+    keep_entry(c, &e, similar);
+    hash_hex(k->exact, id_out);
+    c->stats.kept++;
+    metric_add(c->m.kept, 1);
+    buf_fini(&json);
+    return OK;
+}
+
+/* --- taking back */
+struct forget_op {
+    struct cache *c;
+    void (*cb)(void *arg, enum err code);
+    void *arg;
+    enum err code;
+};
+
+static void forget_done(struct forget_op *f)
+{
+    struct cache *c = f->c;
+    if (f->cb && !c->closed) f->cb(f->arg, f->code);
+    mem_free(f);
+    cache_unref(c);
+}
+
+static void forget_later(void *arg) { forget_done(arg); }
+
+static void forgotten(void *arg, enum err code, const struct redis_reply *reply)
+{
+    struct forget_op *f = arg;
+    if (code != OK) f->code = code;
+    else if (reply->kind == REDIS_ERROR) f->code = ERR_IO;
+    else if (reply->kind == REDIS_INTEGER && reply->integer) f->code = OK;
+    forget_done(f);
+}
+
+void cache_forget(struct cache *c, struct str entry_id, void (*cb)(void *arg, enum err code), void *arg)
+{
+    struct hash128 id;
+    struct forget_op *f = xcalloc(1, sizeof *f);
+    *f = (struct forget_op){.c = c, .cb = cb, .arg = arg, .code = ERR_NOT_FOUND};
+    cache_ref(c);
+    bool named = hash_from_hex(entry_id, &id) == OK;
+    if (named && store_remove(c->store, id)) f->code = OK;
+    if (named && c->partitions && partitions_remove_id(c->partitions, id)) f->code = OK;
+    if (!named || !c->redis) {
+        if (loop_post(c->loop, forget_later, f) != OK) forget_done(f);
+        return;
+    }
+    char keys[2][KEY_BYTES_MAX], prefix[KEY_BYTES_MAX], items[16];
+    snprintf(items, sizeof items, "%d", LOG_ITEMS_MAX);
+    struct str argv[] = {STR("FCALL"), STR("deja_del"), STR("2"), cache_redis_key(c, keys[0], "e:", entry_id), cache_redis_key(c, keys[1], "log", STR("")),
+                         entry_id, cache_redis_key(c, prefix, "", STR("")), str_of(c->source), str_of(items)};
+    redis_command(c->redis, sizeof argv / sizeof *argv, argv, 0, forgotten, f);
+}
