@@ -35,8 +35,9 @@ void encoder_embed(struct encoder *enc, const struct str *texts, int n, float *o
 /* Pieces of text with prefix and special tokens, the unknown ones among them. At most max_tokens + 1 are counted. */
 int encoder_count_tokens(const struct encoder *enc, struct str text, int *n_unknown);
 
-/* Opens nothing: checks keys and tensor shapes of a file. */
+/* Checks keys and tensor shapes of a file without loading it; appends one line that describes it to summary (may be NULL). */
 struct gguf;
-MUST enum err encoder_check(const struct gguf *g, struct errmsg *e);
+struct buf;
+MUST enum err encoder_check(const struct gguf *g, struct buf *summary, struct errmsg *e);
 
 #endif

@@ -31,7 +31,7 @@ static enum err render_probe(const struct chat_template *t, const struct gguf *g
     enum err code = chat_template_render(t, &o, &r, e);
     if (!code) chat_rendering_fini(&r);
     json_decref(messages);
-    return code ? err_prefix(e, "tokenizer.chat_template") : OK;
+    return code ? err_prefix(e, code, "tokenizer.chat_template") : OK;
 }
 
 static enum err check_text(const struct gguf *g, bool is_decoder, struct errmsg *e)
@@ -69,9 +69,8 @@ enum err model_check(const char *path, struct buf *summary, struct errmsg *e)
     if (code) return code;
     code = gguf_str_opt(g, "general.architecture", &arch, e);
     bool is_encoder = str_eqz(arch, "bert");
-    if (!code) code = is_encoder ? encoder_check(g, e) : check_decoder(g, summary, e);
+    if (!code) code = is_encoder ? encoder_check(g, summary, e) : check_decoder(g, summary, e);
     if (!code) code = check_text(g, !is_encoder, e);
-    if (!code && is_encoder && summary) buf_z(summary, "bert encoder");
     gguf_close(g);
-    return code ? err_prefix(e, "%s", path) : OK;
+    return code ? err_prefix(e, code, "%s", path) : OK;
 }

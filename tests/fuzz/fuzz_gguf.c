@@ -30,7 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
             last ^= ((const uint8_t *)t->bytes)[t->n_bytes - 1];
         }
         if (model_plan_read(&plan, g, &e) == OK) model_plan_fini(&plan);
-        if (encoder_check(g, &e) == OK) last ^= 1;
+        if (encoder_check(g, NULL, &e) == OK) last ^= 1;
         if (tokenizer_from_gguf(&tokenizer, g, &e) == OK) tokenizer_free(tokenizer);
         gguf_close(g);
     }

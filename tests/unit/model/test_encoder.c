@@ -272,16 +272,14 @@ static void check_pairs(struct encoder *enc, const json_t *v, const struct bound
     mem_free(vectors);
 }
 
-static void check_references(const struct encoder_options *o, const struct bounds *b, const char *what)
+static void check_references(const char *path, const char *cases, const struct encoder_options *o, const struct bounds *b)
 {
-    char path[512];
     struct buf file;
-    int vectors = 0, pairs = 0;
+    int vectors = 0;
     struct bounds seen = {1, 0, 0};
-    if (!case_cached_model(MINILM, path)) SKIP("all-minilm-l6-v2.gguf is not in the model cache (scripts/convert_minilm.py)");
     struct encoder *enc = open_encoder(path, o);
     buf_init(&file, 1 << 20);
-    REQUIRE(enc && case_read_file(TEST_DATA "/embeddings.jsonl", &file));
+    REQUIRE(enc && case_read_file(cases, &file));
     struct str text = buf_view(&file);
     for (json_t *v; (v = case_next_json(&text)); json_decref(v)) {
         if (!strcmp(case_text(v, "kind"), "vector")) {
@@ -289,36 +287,45 @@ static void check_references(const struct encoder_options *o, const struct bound
             vectors++;
         } else if (!strcmp(case_text(v, "kind"), "pairwise_cosine")) {
             check_pairs(enc, v, b, &seen);
-            pairs++;
         }
     }
     CHECK(seen.per_dim <= b->per_dim);
-    CHECK(vectors == 10 && pairs == 1);
-    printf("    %s: lowest cosine %.6f, largest difference of one dimension %.2g, of a pair's cosine %.2g\n", what, seen.cosine,
+    CHECK(vectors >= 8);
+    printf("    lowest cosine %.6f, largest difference of one dimension %.2g, of a pair's cosine %.2g\n", seen.cosine,
            seen.per_dim, seen.pair);
     buf_fini(&file);
     encoder_close(enc);
 }
 
+static void check_minilm(const struct encoder_options *o, const struct bounds *b)
+{
+    char path[512];
+    if (!case_cached_model(MINILM, path)) SKIP("all-minilm-l6-v2.gguf is not in the model cache (scripts/convert_minilm.py)");
+    check_references(path, TEST_DATA "/embeddings.jsonl", o, b);
+}
+
 TEST(minilm_float_path_equals_the_references)
 {
-    static const struct encoder_options o = {.n_threads = 2, .exact = true};
-    static const struct bounds b = {0.99999, 2e-4, 0.002};
-    check_references(&o, &b, "float path");
+    check_minilm(&(struct encoder_options){.n_threads = 2, .exact = true}, &(struct bounds){0.99999, 2e-4, 0.002});
 }
 
 TEST(minilm_float_weights_equal_the_references)
 {
-    static const struct encoder_options o = {.n_threads = 2, .keep_f32 = true};
-    static const struct bounds b = {0.99999, 2e-4, 0.002};
-    check_references(&o, &b, "float weights");
+    check_minilm(&(struct encoder_options){.n_threads = 2, .keep_f32 = true}, &(struct bounds){0.99999, 2e-4, 0.002});
 }
 
 TEST(minilm_rounded_to_8_bit_stays_near_the_references)
 {
-    static const struct encoder_options o = {.n_threads = 2};
-    static const struct bounds b = {0.995, 0.02, 0.02};
-    check_references(&o, &b, "8 bit");
+    check_minilm(&(struct encoder_options){.n_threads = 2}, &(struct bounds){0.995, 0.02, 0.02});
+}
+
+TEST(multilingual_e5_agrees_with_its_own_engine)
+{
+    char path[512]; /* both round activations to 8 bit, each in its own way */
+    if (!case_cached_model("multilingual-e5-small-q4.gguf", path))
+        SKIP("multilingual-e5-small-q4.gguf is not in the model cache (scripts/convert_e5.py)");
+    check_references(path, TEST_DATA "/embeddings_e5.jsonl", &(struct encoder_options){.n_threads = 2},
+                     &(struct bounds){0.9995, 0.01, 1});
 }
 
 /* The ids of one case; a list cut to 256 ends with [SEP] where the whole one goes on. */

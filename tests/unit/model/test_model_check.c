@@ -69,7 +69,7 @@ TEST(the_tiny_models_are_sound)
         {TEST_DATA "/tiny-llama-f32.gguf", "llama decoder: 2 layers, width 64, 4/2 heads of 16, feed-forward 64"},
         {TEST_DATA "/tiny-llama-mixed.gguf", "llama decoder: 3 layers"},
         {TEST_DATA "/tiny-qwen2-k.gguf", "qwen2 decoder: 1 layers, width 256"},
-        {TEST_DATA "/tiny-bert.gguf", "bert encoder"},
+        {TEST_DATA "/tiny-bert.gguf", "bert encoder: 2 layers, width 64, 4 heads"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct errmsg e = {0};
