@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "engine/engine_main.h"
+#include "gateway/gateway_main.h"
 #include "up/probe.h"
 #include "up/up_main.h"
 
@@ -21,6 +22,7 @@ static const struct {
     const char *help;
 } commands[] = {
     {"engine", engine_main, "serve a GGUF model as an OpenAI-compatible server"},
+    {"gateway", gateway_main, "answer from the cache, or ask an upstream: an OpenAI-compatible proxy"},
     {"up", up_main, "start and watch a private redis-server, an engine and the gateway"},
     {"probe", probe_main, "ask one URL and end with 0 when it answers 2xx (for health checks)"},
     {"version", version_main, "print the version"},

@@ -169,7 +169,7 @@ static enum err keep(struct conf_value *v, enum conf_place place, struct str tex
     if (!code) code = check(v->row, append ? str_of(all) : text, &fresh, e);
     if (code || place < v->place) { /* wrong, or a higher place has spoken */
         mem_free(all);
-        if (code) err_prefix(e, "option %s", v->row->name);
+        if (code) err_prefix(e, code, "option %s", v->row->name);
         return code;
     }
     mem_free(v->text);
@@ -212,7 +212,7 @@ void conf_free(struct conf *c)
 enum err conf_set(struct conf *c, struct str name, struct str value, const char *where, struct errmsg *e)
 {
     enum err code = set(c, PLACE_SET, name, value, e);
-    if (code && where) err_prefix(e, "%s", where);
+    if (code && where) err_prefix(e, code, "%s", where);
     return code;
 }
 
@@ -221,7 +221,7 @@ enum err conf_set_runtime(struct conf *c, struct str name, struct str value, con
     const struct conf_value *v = find(c, name);
     if (!v || v->row->flags & CONF_RUNTIME) return conf_set(c, name, value, where, e);
     err_set(e, ERR_UNSUPPORTED, "option %s: may not change while running", v->row->name);
-    if (where) err_prefix(e, "%s", where);
+    if (where) err_prefix(e, ERR_UNSUPPORTED, "%s", where);
     return ERR_UNSUPPORTED;
 }
 
@@ -282,7 +282,7 @@ enum err conf_read_text(struct conf *c, const char *path, struct str text, struc
     for (int n = 1; str_next(&text, '\n', &line); n++) {
         enum err code = read_line(c, line, e);
         if (!code) continue;
-        err_prefix(e, "%s:%d", path, n);
+        err_prefix(e, code, "%s:%d", path, n);
         return code;
     }
     return OK;
@@ -332,7 +332,7 @@ enum err conf_read_env(struct conf *c, struct errmsg *e)
         const char *text = getenv(name);
         enum err code = text && *text ? read_variable(&c->values[i], str_of(text), e) : OK;
         if (!code) continue;
-        err_prefix(e, "%s", name);
+        err_prefix(e, code, "%s", name);
         return code;
     }
     return OK;
