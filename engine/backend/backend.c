@@ -67,7 +67,8 @@ void backend_close(struct backend *be)
     if (!be) return;
     pool_free(be->pool);
     weight_arena_free_all(be);
-    struct scratch *all[] = {&be->act_q, &be->act_d, &be->act_s, &be->act_neg, &be->act_f, &be->part, &be->kv_f32, &be->tiles, &be->segments};
+    struct scratch *all[] = {&be->act_q, &be->act_d, &be->act_s,  &be->act_neg, &be->act_outliers,
+                             &be->act_f, &be->part,  &be->kv_f32, &be->tiles,   &be->segments};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) scratch_free(all[i]);
     for (int i = 0; i < POOL_THREADS_MAX; i++) scratch_free(&be->thread[i]);
     mem_free(be);

@@ -60,6 +60,7 @@ static void act_task(void *arg, int task_i, int thread_i)
             out.d = (float *)be->act_d.p + 2 * base;
             out.s = (float *)be->act_s.p + base;
             out.neg = (int32_t *)be->act_neg.p + 2 * base;
+            out.outliers = (struct outliers *)(void *)be->act_outliers.p + c;
         }
         if (job->want_float) out.f = (float *)be->act_f.p + (size_t)at * n + k;
         be->k->act(&in, &out, tmp);
@@ -75,9 +76,10 @@ static void prepare_rows(struct linear_job *job)
         scratch_need(&be->act_d, rows * runs * 8);
         scratch_need(&be->act_s, rows * runs * 4);
         scratch_need(&be->act_neg, rows * runs * 8);
+        scratch_need(&be->act_outliers, rows * sizeof(struct outliers));
     }
     if (job->want_float) scratch_need(&be->act_f, rows * n * 4);
-    for (int i = 0; i < pool_threads(be->pool); i++) scratch_need(&be->thread[i], n * 4);
+    for (int i = 0; i < pool_threads(be->pool); i++) scratch_need(&be->thread[i], act_tmp_floats(job->n_in) * 4);
     job->rows_per_task = 1 + ROW_TASK_ELEMENTS / job->n_in;
     int n_tasks = (job->l->n_rows + job->rows_per_task - 1) / job->rows_per_task;
     if (job->l->n_rows <= ROWS_INLINE_MAX)
@@ -111,6 +113,7 @@ static void panel_columns(const struct linear_job *job, int weight_i, int panel_
             t.d = (const float *)be->act_d.p + 2 * at * runs;
             t.s = (const float *)be->act_s.p + at * runs;
             t.neg = (const int32_t *)be->act_neg.p + 2 * at * runs;
+            t.outliers = (const struct outliers *)(const void *)be->act_outliers.p + at;
             be->k->panel_int(w->packing, &p, &t, &o);
         }
     }

@@ -144,6 +144,51 @@ INLINE __m512 run_dot(const enum packing k, const struct unpacked *u, const stru
     return has_min(k) ? _mm512_fmadd_ps(u->m, _mm512_set1_ps(*x.s), acc) : acc;
 }
 
+/* acc + what the elements left out of rounding add: their weights, decoded, times their float32 values. */
+INLINE __m512 add_outliers(const enum packing k, const struct panel *p, const struct outliers *o, __m512 acc)
+{
+    for (int i = 0; i < o->n; i++) {
+        int run = o->at[i] / QUANT_RUN, e = o->at[i] % QUANT_RUN, g = e / 4, shift = e % 4 * 8;
+        size_t at = (size_t)run * R;
+        const uint8_t *lane = k == PACK_Q8_0 ? p->q + 32 * at + g * 4 * R : p->q + 16 * at + (g & 3) * 4 * R;
+        int low = k == PACK_Q8_0 ? shift : shift + (g < 4 ? 0 : 4);
+        __m512i q = _mm512_and_si512(_mm512_srl_epi32(_mm512_loadu_si512(lane), _mm_cvtsi32_si128(low)),
+                                     _mm512_set1_epi32(k == PACK_Q8_0 ? 255 : 15));
+        if (k == PACK_Q5_0 || k == PACK_Q5_1 || k == PACK_Q5_K) {
+            __m512i h = _mm512_srl_epi32(_mm512_loadu_si512(p->high + 4 * at), _mm_cvtsi32_si128(shift + g));
+            q = _mm512_or_si512(q, _mm512_slli_epi32(_mm512_and_si512(h, _mm512_set1_epi32(1)), 4));
+        } else if (k == PACK_Q6_K) {
+            __m512i h = _mm512_loadu_si512(p->high + 8 * at + g / 4 * 4 * R);
+            h = _mm512_srl_epi32(h, _mm_cvtsi32_si128(shift + 2 * (g & 3)));
+            q = _mm512_or_si512(q, _mm512_slli_epi32(_mm512_and_si512(h, _mm512_set1_epi32(3)), 4));
+        }
+        struct unpacked u;
+        unpack_scales(k, p, run, &u);
+        if (!has_min(k)) q = _mm512_sub_epi32(q, _mm512_set1_epi32(1 << offset_bits(k)));
+        __m512 w = _mm512_cvtepi32_ps(q), d = k == PACK_Q6_K && e >= 16 ? u.d[1] : u.d[0];
+        w = has_min(k) ? _mm512_fmadd_ps(w, d, u.m) : _mm512_mul_ps(w, d);
+        acc = _mm512_fmadd_ps(w, _mm512_set1_ps(o->x[i]), acc);
+    }
+    return acc;
+}
+
+/* One copy a type; rare enough for a call. */
+#define ONE_OUTLIERS(k)                                                                            \
+    static __attribute__((noinline)) __m512 outliers_##k(const struct panel *p, const struct outliers *o, __m512 acc) \
+    {                                                                                              \
+        return add_outliers(PACK_##k, p, o, acc);                                                  \
+    }
+EACH_INT_PACKING(ONE_OUTLIERS)
+
+INLINE __m512 outliers_of(const enum packing k, const struct panel *p, const struct outliers *o, __m512 acc)
+{
+    switch (k) {
+#define CASE_OUTLIERS(k) case PACK_##k: return outliers_##k(p, o, acc);
+        EACH_INT_PACKING(CASE_OUTLIERS)
+    default: return acc;
+    }
+}
+
 INLINE void int_columns(const enum packing k, const int n, const struct panel *p, const struct act_tile *t, const struct panel_out *o)
 {
     __m512 acc[TILE_COLS_MAX];
@@ -158,7 +203,7 @@ INLINE void int_columns(const enum packing k, const int n, const struct panel *p
         for (int c = 0; c < n; c++) 
             acc[c] = run_dot(k, &u, (struct column){q + c * QUANT_RUN, d + 2 * c, s + c, neg + 2 * c}, acc[c]);
     }
-    for (int c = 0; c < n; c++) finish(o, c, acc[c]);
+    for (int c = 0; c < n; c++) finish(o, c, t->outliers[c].n ? outliers_of(k, p, &t->outliers[c], acc[c]) : acc[c]);
 }
 
 INLINE void int_width(const enum packing k, const struct panel *p, const struct act_tile *t, const struct panel_out *o)
@@ -179,19 +224,13 @@ INLINE void int_width(const enum packing k, const struct panel *p, const struct 
     {                                                                                              \
         int_width(PACK_##k, p, t, o);                                                              \
     }
-ONE(Q4_0) ONE(Q4_1) ONE(Q5_0) ONE(Q5_1) ONE(Q8_0) ONE(Q4_K) ONE(Q5_K) ONE(Q6_K)
+EACH_INT_PACKING(ONE)
 
 static void panel_int(enum packing packing, const struct panel *p, const struct act_tile *t, const struct panel_out *o)
 {
     switch (packing) {
-    case PACK_Q4_0: int_Q4_0(p, t, o); return;
-    case PACK_Q4_1: int_Q4_1(p, t, o); return;
-    case PACK_Q5_0: int_Q5_0(p, t, o); return;
-    case PACK_Q5_1: int_Q5_1(p, t, o); return;
-    case PACK_Q8_0: int_Q8_0(p, t, o); return;
-    case PACK_Q4_K: int_Q4_K(p, t, o); return;
-    case PACK_Q5_K: int_Q5_K(p, t, o); return;
-    case PACK_Q6_K: int_Q6_K(p, t, o); return;
+#define CASE_PANEL(k) case PACK_##k: int_##k(p, t, o); return;
+        EACH_INT_PACKING(CASE_PANEL)
     default: ASSERT(!"not an integer packing");
     }
 }

@@ -4,6 +4,7 @@
  * Sources: RMSNorm, Zhang & Sennrich 2019 eq. 4; SwiGLU, Shazeer 2020; GELU, Hendrycks & Gimpel 2016; erf by Abramowitz &
  * Stegun 7.1.26 (|error| <= 1.5e-7). exp: 2^n times a Taylor polynomial of degree 7 on |r| <= ln2/2 (relative error 6e-9). */
 #include <math.h>
+#include <string.h>
 
 #include "engine/backend/room.h"
 
@@ -133,22 +134,25 @@ INLINE void transform_row(const enum linear_in kind, const struct act_in *in, fl
     for (int j = i; j < n; j++) out[j] = x[j - i];
 }
 
-/* 32 values -> int8 with a scale for each half. Rounds to nearest even. */
-static void round_run(const float *x, const struct act_row *out, int run)
+/* ---- rounding to int8 ---- */
+INLINE vf group_peak(const float *x)
 {
-    enum { V = QUANT_RUN / VF_LANES, HALF = V / 2 };
+    vf peak = vf_zero();
+    for (int i = 0; i < ACT_GROUP; i += VF_LANES) peak = vf_max(peak, vf_abs(vf_load(x + i)));
+    return peak;
+}
+
+/* 32 values -> int8 with a scale for each half. Rounds to nearest even. */
+static void round_run(const float *x, const float peak[2], const struct act_row *out, int run)
+{
+    enum { V = QUANT_RUN / VF_LANES };
     vf v[V];
     float d[2];
     int32_t sum[2];
     for (int h = 0; h < 2; h++) {
-        vf peak = vf_zero();
-        for (int i = h * HALF; i < (h + 1) * HALF; i++) {
-            v[i] = vf_load(x + i * VF_LANES);
-            peak = vf_max(peak, vf_abs(v[i]));
-        }
-        float top = vf_hmax(peak), inverse = top > 0 ? 127.0f / top : 0.0f;
-        d[h] = top * (1.0f / 127.0f);
-        for (int i = h * HALF; i < (h + 1) * HALF; i++) v[i] = vf_mul(v[i], vf_set1(inverse));
+        float inverse = peak[h] > 0 ? 127.0f / peak[h] : 0.0f;
+        d[h] = peak[h] * (1.0f / 127.0f);
+        for (int i = h * V / 2; i < (h + 1) * V / 2; i++) v[i] = vf_mul(vf_load(x + i * VF_LANES), vf_set1(inverse));
     }
     size_t at = (size_t)run * (size_t)out->width;
     store_q(v, out->q + at * QUANT_RUN, sum);
@@ -157,6 +161,84 @@ static void round_run(const float *x, const struct act_row *out, int run)
         out->neg[2 * at + (size_t)h] = -sum[h];
     }
     out->s[at] = fmaf(d[0], (float)sum[0], d[1] * (float)sum[1]);
+}
+
+/* The group of greatest peak among those not yet tried (tried ones are negative); -1 when none is left or a peak is NaN. */
+static int highest(const float *peak, int n)
+{
+    int best = -1;
+    float top = 0;
+    for (int i = 0; i < n; i++)
+        if (peak[i] > top) {
+            top = peak[i];
+            best = i;
+        }
+    return best;
+}
+
+/* The place of the greatest magnitude of a group, and the second greatest magnitude. */
+static int two_greatest(const float *x, float *second)
+{
+    float first = -1;
+    int at = 0;
+    *second = 0;
+    for (int i = 0; i < ACT_GROUP; i++) {
+        float m = fabsf(x[i]);
+        if (m > first) {
+            if (first > *second) *second = first;
+            first = m;
+            at = i;
+        } else if (m > *second) {
+            *second = m;
+        }
+    }
+    return at;
+}
+
+/* Rounding noise of a group goes with the square of its peak. Takes out elements (set to 0 in x) while one of them makes up
+ * OUTLIER_SHARE of the row's noise. A group is looked at once more after its outlier is gone. */
+#define OUTLIER_SHARE 0.2f
+static void take_outliers(float *x, float *peak, int n_groups, struct outliers *o)
+{
+    float noise = 0;
+    o->n = 0;
+    for (int i = 0; i < n_groups; i++) noise = fmaf(peak[i], peak[i], noise);
+    for (int looks = 0; looks < 3 * OUTLIERS_MAX && o->n < OUTLIERS_MAX; looks++) {
+        int g = highest(peak, n_groups);
+        if (g < 0 || !(peak[g] * peak[g] >= OUTLIER_SHARE * noise)) break;
+        float second, first = peak[g];
+        int at = g * ACT_GROUP + two_greatest(x + g * ACT_GROUP, &second);
+        float gain = first * first - second * second;
+        if (gain >= OUTLIER_SHARE * noise) {
+            o->at[o->n] = at;
+            o->x[o->n++] = x[at];
+            x[at] = 0;
+            peak[g] = second;
+            noise -= gain;
+        } else {
+            peak[g] = -first; /* no single element stands out */
+        }
+    }
+    for (int i = 0; i < n_groups; i++) peak[i] = fabsf(peak[i]);
+}
+
+/* x may be tmp; peaks lie behind tmp's n values. */
+static void round_row(const float *x, float *tmp, int n, const struct act_row *out)
+{
+    int n_groups = n / ACT_GROUP;
+    float *peak = tmp + n, top = 0, noise = 0;
+    for (int i = 0; i < n_groups; i++) {
+        peak[i] = vf_hmax(group_peak(x + i * ACT_GROUP));
+        noise = fmaf(peak[i], peak[i], noise);
+        top = fmaxf(top, peak[i]);
+    }
+    out->outliers->n = 0;
+    if (top * top >= OUTLIER_SHARE * noise && top > 0) {
+        if (x != tmp) memcpy(tmp, x, (size_t)n * sizeof *x);
+        x = tmp;
+        take_outliers(tmp, peak, n_groups, out->outliers);
+    }
+    for (int run = 0; run < n / QUANT_RUN; run++) round_run(x + run * QUANT_RUN, peak + 2 * run, out, run);
 }
 
 static void act(const struct act_in *in, const struct act_row *out, float *tmp)
@@ -169,10 +251,9 @@ static void act(const struct act_in *in, const struct act_row *out, float *tmp)
     case LINEAR_GELU_MUL: transform_row(LINEAR_GELU_MUL, in, tmp); break;
     case LINEAR_GELU: transform_row(LINEAR_GELU, in, tmp); break;
     }
-    if (out->q)
-        for (int run = 0; run < in->n / QUANT_RUN; run++) round_run(x + run * QUANT_RUN, out, run);
     if (out->f)
         for (int i = 0; i < in->n; i++) out->f[(size_t)i * (size_t)out->width] = x[i];
+    if (out->q) round_row(x, tmp, in->n, out); /* last: may take elements out of tmp */
 }
 
 /* ---- rope and storing ---- */

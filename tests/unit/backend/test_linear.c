@@ -1,6 +1,7 @@
-/* test_linear.c - linear layers against a double reference made here. Two kinds of check: with activations that int8 holds
- * exactly (integers, the peak of 16 is 127) the result must be right to float32 rounding, which catches every slip in a
- * layout; with ordinary activations the error must stay under the bound that rounding to half a step allows. */
+/* test_linear.c - linear layers against a double reference made here. Three kinds of activations: those that int8 holds exactly
+ * (integers, the peak of 16 is 127, twice) must give a result right to float32 rounding, which catches every slip in a
+ * layout; the same with up to four outliers far beyond the others, which are kept in float32; and ordinary ones, where the
+ * error must stay under the bound that rounding to half a step allows. */
 #include <math.h>
 
 #include "tests/unit/backend/helpers.h"
@@ -17,8 +18,21 @@ static bool is_float(enum tensor_type t) { return t == TENSOR_F32 || t == TENSOR
 
 static void whole_activations(struct rng *r, float *x, size_t n)
 {
-    for (size_t i = 0; i < n; i++) x[i] = i % 16 == 5 ? 127.0f : (float)((int)rng_below(r, 255) - 127);
+    for (size_t i = 0; i < n; i++) x[i] = i % 16 == 5 ? 127.0f : i % 16 == 11 ? -127.0f : (float)((int)rng_below(r, 255) - 127);
 }
+
+/* Row c gets c % 5 outliers, in different groups of 16 as far as there are as many, at every place of a group in turn. */
+static void add_outliers(struct rng *r, float *x, int n_rows, int n_in)
+{
+    for (int c = 0; c < n_rows; c++)
+        for (int j = 0, value = 3000; j < c % 5; j++, value *= -7) {
+            int group = n_in / 16 > 4 ? j * (n_in / 64) : j % (n_in / 16), at = 16 * group + (c + 3 * j) % 16;
+            if (at % 16 == 5 || at % 16 == 11) at--;
+            x[c * n_in + at] = (float)value + (float)rng_f64(r);
+        }
+}
+
+enum kind { PLAIN, WHOLE, OUTLIERS };
 
 struct reference {
     double value, size; /* sum and sum of magnitudes */
@@ -48,17 +62,18 @@ static double rounding_bound(const float *w, const float *x, int n)
     return bound;
 }
 
-static void check_type(struct backend *be, enum tensor_type t, struct shape s, bool whole)
+static void check_type(struct backend *be, enum tensor_type t, struct shape s, enum kind kind)
 {
     if (s.n_in % tensor_type_block(t)) return;
     struct rng r;
     rng_seed(&r, 11 + (uint64_t)t);
     size_t n_w = (size_t)s.n_out * (size_t)s.n_in, n_x = (size_t)ROWS * (size_t)s.n_in;
     float *values = random_values(&r, n_w, 0.05f), *exact = xmalloc(n_w * 4), *x = random_values(&r, n_x, 2.0f);
-    if (whole) whole_activations(&r, x, n_x);
+    if (kind != PLAIN) whole_activations(&r, x, n_x);
+    if (kind == OUTLIERS) add_outliers(&r, x, ROWS, s.n_in);
     struct weight *w = quantised_weight(be, t, s.n_out, s.n_in, values, exact);
     float *out = xmalloc((size_t)ROWS * (size_t)s.n_out * 4), *bias = random_values(&r, (size_t)s.n_out, 1.0f);
-    bool rounds = !whole && !is_float(t) && !backend_is_exact(be) && strcmp(backend_isa_name(be), "scalar") != 0;
+    bool rounds = kind == PLAIN && !is_float(t) && !backend_is_exact(be) && strcmp(backend_isa_name(be), "scalar") != 0;
     for (int b = 0; b < N_BATCHES; b++) {
         int n = batch_sizes[b];
         bool accumulate = b % 2;
@@ -75,29 +90,31 @@ static void check_type(struct backend *be, enum tensor_type t, struct shape s, b
                 double got = out[(size_t)c * (size_t)s.n_out + (size_t)o];
                 if (!(fabs(got - full) <= tol) && !bad++)
                     CHECK_AT(false, "%s %s %dx%d %s rows %d: row %d out %d is %.9g, not %.9g within %.3g", backend_isa_name(be),
-                             tensor_type_name(t), s.n_out, s.n_in, whole ? "whole" : "plain", n, c, o, got, full, tol);
+                             tensor_type_name(t), s.n_out, s.n_in, kind == PLAIN ? "plain" : kind == WHOLE ? "whole" : "outliers", n, c, o, got, full, tol);
             }
     }
     weight_free(w);
     mem_free(values), mem_free(exact), mem_free(x), mem_free(out), mem_free(bias);
 }
 
-static void check_all(const char *isa, bool exact, bool whole)
+static void check_all(const char *isa, bool exact, enum kind kind)
 {
     struct backend *be = open_backend(isa, 2, exact);
     if (!be) SKIP("this CPU lacks the instruction set");
     for (int t = 0; t < N_TYPES; t++)
-        for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) check_type(be, all_types[t], shapes[s], whole);
+        for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) check_type(be, all_types[t], shapes[s], kind);
     backend_close(be);
 }
 
-TEST(scalar_linear_is_the_double_sum) { check_all("scalar", false, false); }
-TEST(avx2_linear_is_exact_when_int8_holds_the_activations) { check_all("avx2", false, true); }
-TEST(avx2_linear_errs_by_activation_rounding_only) { check_all("avx2", false, false); }
-TEST(avx512_linear_is_exact_when_int8_holds_the_activations) { check_all("avx512", false, true); }
-TEST(avx512_linear_errs_by_activation_rounding_only) { check_all("avx512", false, false); }
-TEST(exact_mode_avoids_activation_rounding_on_avx2) { check_all("avx2", true, false); }
-TEST(exact_mode_avoids_activation_rounding_on_avx512) { check_all("avx512", true, false); }
+TEST(scalar_linear_is_the_double_sum) { check_all("scalar", false, PLAIN); }
+TEST(avx2_linear_is_exact_when_int8_holds_the_activations) { check_all("avx2", false, WHOLE); }
+TEST(avx2_linear_keeps_outliers_in_float32) { check_all("avx2", false, OUTLIERS); }
+TEST(avx2_linear_errs_by_activation_rounding_only) { check_all("avx2", false, PLAIN); }
+TEST(avx512_linear_is_exact_when_int8_holds_the_activations) { check_all("avx512", false, WHOLE); }
+TEST(avx512_linear_keeps_outliers_in_float32) { check_all("avx512", false, OUTLIERS); }
+TEST(avx512_linear_errs_by_activation_rounding_only) { check_all("avx512", false, PLAIN); }
+TEST(exact_mode_avoids_activation_rounding_on_avx2) { check_all("avx2", true, PLAIN); }
+TEST(exact_mode_avoids_activation_rounding_on_avx512) { check_all("avx512", true, PLAIN); }
 
 /* Bits of every output row, for one batch and thread count. */
 static void run_rows(const char *isa, enum tensor_type t, int threads, bool exact, int n_in, float *alone, float *batch)
