@@ -6,6 +6,14 @@
 #define FILTER(name) static struct jinja_value name(struct jinja_run *r, struct jinja_value v, const struct jinja_args *args)
 #define UNUSED_ARGS  (void)args
 
+/* A list that stands for one of Jinja2's generators. */
+static struct jinja_value lazy_list(struct jinja_run *r)
+{
+    struct jinja_value v = jinja_list_new(r, JINJA_LIST);
+    if (!r->err) v.list->lazy = true;
+    return v;
+}
+
 FILTER(filter_length)
 {
     UNUSED_ARGS;
@@ -73,7 +81,7 @@ FILTER(filter_last)
 FILTER(filter_reverse)
 {
     UNUSED_ARGS;
-    struct jinja_value items = jinja_items_of(r, v), out = jinja_list_new(r, JINJA_LIST), none = jinja_text(r, STR(""), false);
+    struct jinja_value items = jinja_items_of(r, v), out = lazy_list(r), none = jinja_text(r, STR(""), false);
     for (size_t i = r->err ? 0 : items.list->n; i > 0 && jinja_charge(r, 0); i--)
         jinja_list_add(r, out, items.list->at[i - 1]);
     return v.kind == JINJA_STRING && !r->err ? jinja_join(r, none.s, out) : out;
@@ -82,7 +90,7 @@ FILTER(filter_reverse)
 FILTER(filter_items)
 {
     UNUSED_ARGS;
-    struct jinja_value out = jinja_list_new(r, JINJA_LIST);
+    struct jinja_value out = lazy_list(r);
     if (v.kind == JINJA_UNDEFINED || r->err) return out;
     if (v.kind != JINJA_DICT) jinja_fail(r, ERR_INVALID, "items of a %s, expected a mapping", jinja_kind_name(v));
     for (size_t i = 0; !r->err && i < v.dict->n; i++) {
@@ -99,7 +107,7 @@ FILTER(filter_items)
 
 FILTER(filter_map)
 {
-    struct jinja_value items = jinja_items_of(r, v), out = jinja_list_new(r, JINJA_LIST);
+    struct jinja_value items = jinja_items_of(r, v), out = lazy_list(r);
     const struct jinja_value *path = jinja_arg(args, 99, "attribute"), *otherwise = jinja_arg(args, 99, "default");
     struct jinja_args rest = jinja_args_from(args, 1);
     if (!path && !args->n) jinja_fail(r, ERR_INVALID, "map needs a filter or an attribute");
@@ -119,7 +127,7 @@ FILTER(filter_map)
 static struct jinja_value choose(struct jinja_run *r, struct jinja_value v, const struct jinja_args *args, bool by_attribute,
                                  bool keep)
 {
-    struct jinja_value items = jinja_items_of(r, v), out = jinja_list_new(r, JINJA_LIST);
+    struct jinja_value items = jinja_items_of(r, v), out = lazy_list(r);
     size_t test_i = by_attribute ? 1 : 0;
     struct jinja_args rest = jinja_args_from(args, test_i + 1);
     if (by_attribute && !args->n) jinja_fail(r, ERR_INVALID, "selectattr and rejectattr need an attribute");
@@ -206,7 +214,7 @@ FILTER(filter_unique)
 {
     const struct jinja_value *path = jinja_arg(args, 1, "attribute");
     bool case_matters = jinja_arg_truth(args, 0, "case_sensitive", false);
-    struct jinja_value items = jinja_items_of(r, v), seen = jinja_list_new(r, JINJA_LIST), out = jinja_list_new(r, JINJA_LIST);
+    struct jinja_value items = jinja_items_of(r, v), seen = jinja_list_new(r, JINJA_LIST), out = lazy_list(r);
     for (size_t i = 0; !r->err && i < items.list->n; i++) {
         struct jinja_value key = sort_key(r, items.list->at[i], path, case_matters);
         if (r->err || jinja_contains(r, seen, key)) continue;

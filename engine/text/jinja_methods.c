@@ -337,7 +337,12 @@ METHOD(dict_get)
     const struct jinja_value *otherwise = jinja_arg(args, 1, "default");
     return otherwise ? *otherwise : jinja_none();
 }
-METHOD(dict_items) { return jinja_filter(r, STR("items"), self, args); }
+METHOD(dict_items)
+{
+    struct jinja_value pairs = jinja_filter(r, STR("items"), self, args);
+    if (!r->err) pairs.list->lazy = false; /* a view, not a generator */
+    return pairs;
+}
 METHOD(dict_keys)
 {
     (void)args;

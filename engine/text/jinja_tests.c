@@ -6,7 +6,8 @@
 
 static bool is_cased(struct jinja_run *r, struct jinja_value v, bool lower)
 {
-    struct str s = jinja_flat(r, jinja_need_text(r, v));
+    v = jinja_to_string(r, v);
+    struct str s = r->err ? STR("") : jinja_flat(r, v.s);
     bool any = false;
     if (!jinja_charge(r, s.n)) return false;
     for (size_t i = 0; i < s.n;) {

@@ -123,7 +123,7 @@ bool jinja_truth(struct jinja_value v)
     case JINJA_FLOAT: return v.f != 0;
     case JINJA_STRING: return v.s->n > 0;
     case JINJA_LIST:
-    case JINJA_TUPLE: return v.list->n > 0;
+    case JINJA_TUPLE: return v.list->n > 0 || v.list->lazy;
     case JINJA_DICT: return v.dict->n > 0;
     default: return true;
     }
@@ -226,6 +226,7 @@ struct jinja_value jinja_items_of(struct jinja_run *r, struct jinja_value v)
     case JINJA_LIST:
     case JINJA_TUPLE:
         *out.list = *v.list;
+        out.list->lazy = false;
         out.list->cap = out.list->n; /* appending must not write into the other's memory */
         return out;
     case JINJA_DICT:

@@ -56,6 +56,7 @@ struct jinja_string {
 struct jinja_list {
     struct jinja_value *at;
     size_t n, cap;
+    bool lazy; /* what map, select.. give: a generator in Jinja2, so true even when it is empty */
 };
 struct jinja_pair {
     struct jinja_value key, value;
