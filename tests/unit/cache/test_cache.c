@@ -1,0 +1,235 @@
+/* test_cache.c - goal: without Redis the cache gives back what was kept, to the same question and to a rewording of it, and to no
+ * other; what may not be stored is not; every look-up is answered once. Method: the real cache, index and a tiny encoder. */
+#include "cache/cache.h"
+
+#include "tests/check.h"
+#include "tests/unit/cache/cache_rig.h"
+
+struct rig {
+    struct loop *loop;
+    struct embedder *embedder;
+    struct workers *workers;
+    struct metrics *metrics;
+    struct cache *cache;
+};
+
+static bool open_rig(struct rig *r, const struct cache_options *o)
+{
+    struct errmsg e = {0};
+    struct embedder_options eo = {0};
+    memset(r, 0, sizeof *r);
+    r->metrics = metrics_new();
+    r->workers = workers_new(1, 64);
+    bool ok = loop_new(&r->loop, &e) == OK && embedder_open(&r->embedder, RIG_EMBEDDER, &eo, &e) == OK &&
+              cache_open(&r->cache, r->loop, NULL, r->embedder, r->workers, r->metrics, o, &e) == OK;
+    if (!ok) printf("    %s\n", e.text);
+    return ok;
+}
+
+static void close_rig(struct rig *r)
+{
+    cache_close(r->cache);
+    embedder_close(r->embedder);
+    workers_free(r->workers);
+    loop_free(r->loop);
+    metrics_free(r->metrics);
+}
+
+static const struct cache_options USUAL = {.ns = "test", .exact = true, .semantic = true, .embed_deadline_ms = 5000, .secret = 7};
+
+static void settle(struct rig *r) { rig_until(r->loop, NULL, NULL, 60); } /* the vector of what was kept is on its way */
+
+TEST(what_was_kept_is_found_again_with_its_age)
+{
+    struct rig r;
+    REQUIRE(open_rig(&r, &USUAL));
+    struct rig_found f = rig_find(r.loop, r.cache, "How do I reset my password?");
+    CHECK_INT(f.calls, 1);
+    CHECK_INT(f.result, CACHE_MISS);
+    CHECK_Z(f.reason, "empty");
+    CHECK(!rig_keep(r.cache, "How do I reset my password?", "Press Forgot."));
+    f = rig_find(r.loop, r.cache, "How do I reset my password?");
+    CHECK_INT(f.result, CACHE_EXACT);
+    CHECK_Z(f.text, "Press Forgot.");
+    CHECK_Z(f.reason, "exact");
+    CHECK(f.age_s >= 0 && f.age_s < 5);
+    CHECK_INT(strlen(f.entry), 32);
+    close_rig(&r);
+}
+
+TEST(a_rewording_hits_and_a_swapped_word_does_not)
+{
+    struct rig r;
+    REQUIRE(open_rig(&r, &USUAL));
+    CHECK(!rig_keep(r.cache, "How do I reset my password?", "Press Forgot."));
+    CHECK(!rig_keep(r.cache, "\xe4\xbf\xa1\xe7\x94\xa8\xe5\x8d\xa1\xe4\xb8\xa2\xe4\xba\x86\xe6\x80\x8e\xe4\xb9\x88\xe5\x8a\x9e\xef\xbc\x9f", "hotline"));
+    settle(&r);
+    struct rig_found f = rig_find(r.loop, r.cache, "How can I reset my password?");
+    CHECK_INT(f.result, CACHE_SEMANTIC);
+    CHECK_Z(f.text, "Press Forgot.");
+    CHECK_Z(f.reason, "semantic:same");
+    CHECK(f.similarity > 0);
+    f = rig_find(r.loop, r.cache, "How do I reset my router?");
+    CHECK_INT(f.result, CACHE_MISS);
+    CHECK_Z(f.reason, "guard:replaced_word");
+    CHECK_INT(strlen(f.entry), 32);
+    f = rig_find(r.loop, r.cache, "How do I not reset my password?");
+    CHECK_Z(f.reason, "guard:negation");
+    close_rig(&r);
+}
+
+TEST(another_system_prompt_or_tenant_never_matches)
+{
+    struct rig r;
+    struct cache_key k;
+    struct cache_lookup_options o = {.max_age_s = -1};
+    REQUIRE(open_rig(&r, &USUAL));
+    CHECK(!rig_keep(r.cache, "How do I reset my password?", "Press Forgot."));
+    settle(&r);
+    const struct {
+        const char *tenant, *system;
+        enum cache_result want;
+    } cases[] = {{"t", "s", CACHE_SEMANTIC}, {"t", "another", CACHE_MISS}, {"u", "s", CACHE_MISS}, {"", "s", CACHE_MISS}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        REQUIRE(rig_key_system(r.cache, cases[i].tenant, cases[i].system, "how can i reset my password", &k));
+        struct rig_found f = rig_find_with(r.loop, r.cache, &k, &o);
+        CHECK_INT(f.result, cases[i].want);
+        cache_key_fini(&k);
+    }
+    close_rig(&r);
+}
+
+TEST(what_is_incomplete_empty_or_too_big_is_not_stored_and_says_why)
+{
+    struct rig r;
+    struct cache_options small = USUAL;
+    small.entry_bytes_max = 1000;
+    REQUIRE(open_rig(&r, &small));
+    static char big[4000];
+    memset(big, 'x', sizeof big - 1);
+    const struct {
+        const char *text, *finish, *why;
+    } cases[] = {{"cut", "length", "length"}, {"", "stop", "empty"}, {"  ", "stop", "empty"}, {"no", "content_filter", "content_filter"}, {big, "stop", "too_large"}, {"odd", "banana", "finish_reason"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct cache_key k;
+        struct openai_answer a = {0};
+        const char *why = NULL;
+        char id[36] = "unset";
+        struct cache_keep_options o = {0};
+        REQUIRE(rig_key(r.cache, "q?", &k) && rig_answer(&a, cases[i].text, cases[i].finish));
+        CHECK(cache_keep(r.cache, &k, &a, &o, id, &why) != OK);
+        CHECK_Z(why, cases[i].why);
+        CHECK_Z(id, "");
+        openai_answer_fini(&a);
+        cache_key_fini(&k);
+    }
+    struct cache_stats s;
+    cache_stats(r.cache, &s);
+    CHECK_INT(s.refused, 6);
+    CHECK_INT(s.entries, 0);
+    close_rig(&r);
+}
+
+TEST(controls_of_a_look_up_only_tighten)
+{
+    struct rig r;
+    struct cache_key k;
+    REQUIRE(open_rig(&r, &USUAL));
+    CHECK(!rig_keep(r.cache, "How do I reset my password?", "Press Forgot."));
+    settle(&r);
+    REQUIRE(rig_key(r.cache, "How can I reset my password?", &k));
+    struct cache_lookup_options o = {.max_age_s = -1, .threshold_min = 1.01};
+    CHECK_Z(rig_find_with(r.loop, r.cache, &k, &o).reason, "below_threshold");
+    o = (struct cache_lookup_options){.max_age_s = -1, .skip_semantic = true};
+    CHECK_INT(rig_find_with(r.loop, r.cache, &k, &o).result, CACHE_MISS);
+    o = (struct cache_lookup_options){.max_age_s = 0};
+    CHECK_INT(rig_find_with(r.loop, r.cache, &k, &o).result, CACHE_SEMANTIC); /* of this second */
+    cache_key_fini(&k);
+    REQUIRE(rig_key(r.cache, "How do I reset my password?", &k));
+    o = (struct cache_lookup_options){.max_age_s = -1, .skip_exact = true};
+    CHECK_INT(rig_find_with(r.loop, r.cache, &k, &o).result, CACHE_SEMANTIC);
+    cache_key_fini(&k);
+    close_rig(&r);
+}
+
+TEST(an_entry_is_gone_after_its_time_and_after_forget)
+{
+    struct rig r;
+    char id[36];
+    REQUIRE(open_rig(&r, &USUAL));
+    CHECK(!rig_keep_ttl(r.cache, "Where is my parcel?", "There.", 1, id));
+    CHECK_INT(rig_find(r.loop, r.cache, "Where is my parcel?").result, CACHE_EXACT);
+    rig_until(r.loop, NULL, NULL, 2100);
+    CHECK_INT(rig_find(r.loop, r.cache, "Where is my parcel?").result, CACHE_MISS);
+    CHECK_INT(rig_find(r.loop, r.cache, "where is my package").result, CACHE_MISS);
+    CHECK(!rig_keep_ttl(r.cache, "Where is my parcel?", "Here.", 100, id));
+    settle(&r);
+    CHECK_INT(rig_find(r.loop, r.cache, "where is my package").result, CACHE_SEMANTIC);
+    cache_forget(r.cache, str_of(id), NULL, NULL);
+    settle(&r);
+    CHECK_INT(rig_find(r.loop, r.cache, "Where is my parcel?").result, CACHE_MISS);
+    CHECK_INT(rig_find(r.loop, r.cache, "where is my package").result, CACHE_MISS);
+    close_rig(&r);
+}
+
+TEST(memory_stays_under_its_budget_and_pushed_out_answers_leave_the_index)
+{
+    struct rig r;
+    struct cache_options o = USUAL;
+    struct cache_stats s;
+    o.memory_bytes_max = 64 * 1024;
+    REQUIRE(open_rig(&r, &o));
+    for (int i = 0; i < 400; i++) {
+        char q[64];
+        snprintf(q, sizeof q, "What does part number %d cost?", i);
+        CHECK(!rig_keep(r.cache, q, "An answer of some length, so that entries have a size worth counting."));
+        if (i % 50 == 0) settle(&r);
+    }
+    settle(&r);
+    rig_until(r.loop, NULL, NULL, 500);
+    cache_stats(r.cache, &s);
+    CHECK(s.entries > 20 && s.entries < 200);
+    CHECK_INT(rig_find(r.loop, r.cache, "What does part number 0 cost?").result, CACHE_MISS);
+    CHECK_INT(rig_find(r.loop, r.cache, "What does part number 399 cost?").result, CACHE_EXACT);
+    close_rig(&r);
+}
+
+TEST(closing_with_look_ups_under_way_answers_none_and_leaks_nothing)
+{
+    struct rig r;
+    struct cache_key k[8];
+    struct rig_found f[8] = {{0}};
+    struct cache_lookup_options o = {.max_age_s = -1};
+    REQUIRE(open_rig(&r, &USUAL));
+    CHECK(!rig_keep(r.cache, "How do I reset my password?", "Press Forgot."));
+    settle(&r);
+    for (int i = 0; i < 8; i++) {
+        char q[64];
+        snprintf(q, sizeof q, "How do I reset my password in city %c?", 'a' + i);
+        REQUIRE(rig_key(r.cache, q, &k[i]));
+        struct cache_lookup *l = cache_find(r.cache, &k[i], &o, rig_note, &f[i]);
+        if (i % 3 == 0) cache_find_cancel(l);
+    }
+    rig_until(r.loop, NULL, NULL, 1);
+    close_rig(&r);
+    int calls = 0;
+    for (int i = 0; i < 8; i++) calls += f[i].calls, cache_key_fini(&k[i]);
+    CHECK(calls <= 5);
+}
+
+TEST(a_bad_namespace_is_refused)
+{
+    struct loop *l;
+    struct cache *c;
+    struct metrics *m = metrics_new();
+    struct errmsg e = {0};
+    REQUIRE(loop_new(&l, &e) == OK);
+    struct cache_options o = {.ns = "a{b", .exact = true};
+    CHECK_INT(cache_open(&c, l, NULL, NULL, NULL, m, &o, &e), ERR_INVALID);
+    o.ns = "";
+    CHECK_INT(cache_open(&c, l, NULL, NULL, NULL, m, &o, &e), ERR_RANGE);
+    loop_free(l);
+    metrics_free(m);
+}
+
+TEST_MAIN()

@@ -1,0 +1,284 @@
+/* test_cache_redis.c - goal: replicas on one Redis see each other's answers and removals within a second, restarts find what was
+ * stored, and Redis stalled, killed, flushed or begun anew is never an error and never loses what this process knows.
+ * Method: a real redis-server on a unix socket, two caches on one loop, a tiny encoder. */
+#include "cache/cache.h"
+
+#include "tests/check.h"
+#include "tests/unit/base/redis_fixture.h"
+#include "tests/unit/cache/cache_rig.h"
+
+struct replica {
+    struct redis *link;
+    struct cache *cache;
+};
+struct rig {
+    struct fixture f;
+    struct embedder *embedder;
+    struct workers *workers;
+    struct metrics *metrics;
+    struct replica a, b;
+};
+
+static bool synced(void *arg)
+{
+    struct cache_stats s;
+    cache_stats(((struct replica *)arg)->cache, &s);
+    return s.synced && s.redis_usable;
+}
+
+static bool open_replica(struct rig *r, struct replica *x)
+{
+    struct errmsg e = {0};
+    struct redis_options ro = {.url = r->f.url, .command_timeout_ms = 200};
+    struct cache_options o = {.ns = "test", .exact = true, .semantic = true, .embed_deadline_ms = 5000, .redis_deadline_ms = 1000, .secret = 7, .redis_url = r->f.url};
+    bool ok = redis_open(&x->link, r->f.loop, &ro, &e) == OK && cache_open(&x->cache, r->f.loop, x->link, r->embedder, r->workers, r->metrics, &o, &e) == OK;
+    if (!ok) printf("    %s\n", e.text);
+    return ok && rig_until(r->f.loop, synced, x, 5000);
+}
+
+static void close_replica(struct replica *x)
+{
+    cache_close(x->cache);
+    redis_close(x->link);
+    x->cache = NULL;
+    x->link = NULL;
+}
+
+static bool open_rig(struct rig *r, bool two)
+{
+    struct errmsg e = {0};
+    struct embedder_options eo = {0};
+    memset(r, 0, sizeof *r);
+    if (!fixture_open(&r->f) || embedder_open(&r->embedder, RIG_EMBEDDER, &eo, &e) != OK) return false;
+    r->metrics = metrics_new();
+    r->workers = workers_new(1, 64);
+    return open_replica(r, &r->a) && (!two || open_replica(r, &r->b));
+}
+
+static void close_rig(struct rig *r)
+{
+    if (r->a.cache) close_replica(&r->a);
+    if (r->b.cache) close_replica(&r->b);
+    embedder_close(r->embedder);
+    workers_free(r->workers);
+    fixture_close(&r->f);
+    metrics_free(r->metrics);
+}
+
+static void run(struct rig *r, int ms) { rig_until(r->f.loop, NULL, NULL, ms); }
+static struct rig_found find(struct rig *r, struct replica *x, const char *q) { return rig_find(r->f.loop, x->cache, q); }
+
+/* Looks up until the result is the wanted one or a second is over. */
+static struct rig_found find_within_a_second(struct rig *r, struct replica *x, const char *q, enum cache_result want)
+{
+    uint64_t until = clock_ms() + 1000;
+    struct rig_found f = find(r, x, q);
+    while (f.result != want && clock_ms() < until) {
+        run(r, 20);
+        f = find(r, x, q);
+    }
+    return f;
+}
+
+#define NEEDS_SERVER()                                                                             \
+    if (!fixture_server_exists()) SKIP("no redis-server in PATH")
+
+TEST(a_replica_sees_what_another_kept_exactly_and_similarly)
+{
+    NEEDS_SERVER();
+    struct rig r;
+    REQUIRE(open_rig(&r, true));
+    /* b asks first, so that its partition is loaded and must follow the log */
+    CHECK_INT(find(&r, &r.b, "How can I reset my password?").result, CACHE_MISS);
+    CHECK(!rig_keep(r.a.cache, "How do I reset my password?", "Press Forgot."));
+    struct rig_found f = find_within_a_second(&r, &r.b, "How can I reset my password?", CACHE_SEMANTIC);
+    CHECK_INT(f.result, CACHE_SEMANTIC);
+    CHECK_Z(f.text, "Press Forgot.");
+    CHECK_INT(find(&r, &r.b, "How do I reset my password?").result, CACHE_EXACT);
+    close_rig(&r);
+}
+
+TEST(a_removal_reaches_every_replica_within_a_second)
+{
+    NEEDS_SERVER();
+    struct rig r;
+    char id[36];
+    REQUIRE(open_rig(&r, true));
+    CHECK(!rig_keep_ttl(r.a.cache, "How do I reset my password?", "Press Forgot.", 0, id));
+    CHECK_INT(find_within_a_second(&r, &r.b, "How do I reset my password?", CACHE_EXACT).result, CACHE_EXACT);
+    CHECK_INT(find_within_a_second(&r, &r.b, "How can I reset my password?", CACHE_SEMANTIC).result, CACHE_SEMANTIC);
+    cache_forget(r.b.cache, str_of(id), NULL, NULL);
+    CHECK_INT(find_within_a_second(&r, &r.a, "How do I reset my password?", CACHE_MISS).result, CACHE_MISS);
+    CHECK_INT(find_within_a_second(&r, &r.a, "How can I reset my password?", CACHE_MISS).result, CACHE_MISS);
+    CHECK_INT(find(&r, &r.b, "How do I reset my password?").result, CACHE_MISS);
+    close_rig(&r);
+}
+
+TEST(a_newer_answer_replaces_the_older_one_everywhere)
+{
+    NEEDS_SERVER();
+    struct rig r;
+    REQUIRE(open_rig(&r, true));
+    CHECK(!rig_keep(r.a.cache, "How do I reset my password?", "old"));
+    CHECK_INT(find_within_a_second(&r, &r.b, "How do I reset my password?", CACHE_EXACT).result, CACHE_EXACT);
+    CHECK(!rig_keep(r.a.cache, "How do I reset my password?", "new"));
+    uint64_t until = clock_ms() + 1000;
+    struct rig_found f = find(&r, &r.b, "How do I reset my password?");
+    while (strcmp(f.text, "new") && clock_ms() < until) run(&r, 20), f = find(&r, &r.b, "How do I reset my password?");
+    CHECK_Z(f.text, "new");
+    CHECK_Z(find(&r, &r.b, "how can i reset my password").text, "new");
+    close_rig(&r);
+}
+
+TEST(a_restarted_process_finds_what_was_stored)
+{
+    NEEDS_SERVER();
+    struct rig r;
+    REQUIRE(open_rig(&r, false));
+    for (int i = 0; i < 450; i++) { /* more than two batches of loading */
+        char q[64];
+        snprintf(q, sizeof q, "What does part number %d cost?", i);
+        CHECK(!rig_keep(r.a.cache, q, "5"));
+        if (i % 100 == 99) run(&r, 50);
+    }
+    CHECK(!rig_keep(r.a.cache, "How do I reset my password?", "Press Forgot."));
+    run(&r, 1500);
+    close_replica(&r.a);
+    REQUIRE(open_replica(&r, &r.a));
+    struct rig_found f = find_within_a_second(&r, &r.a, "How can I reset my password?", CACHE_SEMANTIC);
+    CHECK_INT(f.result, CACHE_SEMANTIC);
+    CHECK_Z(f.text, "Press Forgot.");
+    CHECK_INT(find(&r, &r.a, "What does part number 17 cost?").result, CACHE_EXACT);
+    CHECK_Z(find(&r, &r.a, "What does part number 17000 cost?").reason, "guard:number");
+    struct cache_stats s;
+    cache_stats(r.a.cache, &s);
+    CHECK_INT(s.entries, 451);
+    close_rig(&r);
+}
+
+TEST(flushing_redis_empties_every_replica)
+{
+    NEEDS_SERVER();
+    struct rig r;
+    REQUIRE(open_rig(&r, true));
+    CHECK(!rig_keep(r.a.cache, "How do I reset my password?", "Press Forgot."));
+    CHECK_INT(find_within_a_second(&r, &r.b, "How can I reset my password?", CACHE_SEMANTIC).result, CACHE_SEMANTIC);
+    redis_commandf(r.a.link, 0, NULL, NULL, "FLUSHALL");
+    run(&r, 1500);
+    for (struct replica *x = &r.a; x; x = x == &r.a ? &r.b : NULL) {
+        CHECK_INT(find(&r, x, "How do I reset my password?").result, CACHE_MISS);
+        CHECK_INT(find(&r, x, "How can I reset my password?").result, CACHE_MISS);
+    }
+    CHECK(!rig_keep(r.b.cache, "How do I reset my password?", "again"));
+    CHECK_Z(find_within_a_second(&r, &r.a, "How can I reset my password?", CACHE_SEMANTIC).text, "again");
+    close_rig(&r);
+}
+
+static void kill_server(struct rig *r) { fixture_kill(&r->f); }
+
+TEST(with_redis_killed_the_cache_goes_on_in_process_and_writes_when_it_is_back)
+{
+    NEEDS_SERVER();
+    struct rig r;
+    REQUIRE(open_rig(&r, true));
+    CHECK(!rig_keep(r.a.cache, "Where is my parcel?", "There."));
+    run(&r, 300);
+    kill_server(&r);
+    CHECK(!rig_keep(r.a.cache, "How do I reset my password?", "Press Forgot."));
+    run(&r, 100);
+    CHECK_INT(find(&r, &r.a, "How do I reset my password?").result, CACHE_EXACT);
+    CHECK_INT(find(&r, &r.a, "How can I reset my password?").result, CACHE_SEMANTIC);
+    struct rig_found f = find(&r, &r.b, "How do I reset my password?");
+    CHECK_INT(f.calls, 1);
+    CHECK_INT(f.result, CACHE_MISS);
+    uint64_t t = clock_ms();
+    for (int i = 0; i < 50; i++) (void)find(&r, &r.b, "What else is there?");
+    CHECK(clock_ms() - t < 2000); /* a dead Redis costs a look-up nothing */
+    REQUIRE(fixture_start(&r.f)); /* empty: it kept nothing on disk */
+    t = clock_ms();
+    do run(&r, 50), f = find(&r, &r.b, "How do I reset my password?");
+    while (f.result != CACHE_EXACT && clock_ms() - t < 5000);
+    CHECK_INT(f.result, CACHE_EXACT);
+    CHECK_Z(f.text, "Press Forgot.");
+    CHECK_INT(find_within_a_second(&r, &r.b, "how can i reset my password", CACHE_SEMANTIC).result, CACHE_SEMANTIC);
+    close_rig(&r);
+}
+
+TEST(a_stalled_redis_costs_its_deadline_once)
+{
+    NEEDS_SERVER();
+    struct rig r;
+    REQUIRE(open_rig(&r, false));
+    kill(r.f.pid, SIGSTOP);
+    uint64_t t = clock_ms();
+    struct rig_found f = find(&r, &r.a, "How do I reset my password?");
+    uint64_t first = clock_ms() - t;
+    CHECK_INT(f.calls, 1);
+    CHECK_INT(f.result, CACHE_MISS);
+    CHECK(first < 1500);
+    t = clock_ms();
+    for (int i = 0; i < 20; i++) CHECK_INT(find(&r, &r.a, "Another question entirely").calls, 1);
+    CHECK(clock_ms() - t < 1000);
+    kill(r.f.pid, SIGCONT);
+    close_rig(&r);
+}
+
+TEST(an_entry_in_redis_that_does_not_fit_or_cannot_be_read_is_never_served)
+{
+    NEEDS_SERVER();
+    struct rig r;
+    char id[36], other[36], key[64], key2[64];
+    REQUIRE(open_rig(&r, true));
+    CHECK(!rig_keep_ttl(r.a.cache, "How do I reset my password?", "Press Forgot.", 0, id));
+    CHECK(!rig_keep_ttl(r.a.cache, "Where is my parcel?", "There.", 0, other));
+    run(&r, 300);
+    snprintf(key, sizeof key, "deja:{test}:e:%s", id);
+    snprintf(key2, sizeof key2, "deja:{test}:e:%s", other);
+    redis_commandf(r.a.link, 0, NULL, NULL, "COPY %s %s REPLACE", key2, key); /* as if two keys had collided */
+    run(&r, 100);
+    CHECK_INT(find(&r, &r.b, "How do I reset my password?").result, CACHE_MISS);
+    redis_commandf(r.a.link, 0, NULL, NULL, "DEL %s", key);
+    redis_commandf(r.a.link, 0, NULL, NULL, "HSET %s a %s", key2, "{broken");
+    run(&r, 100);
+    CHECK_INT(find(&r, &r.b, "Where is my parcel?").result, CACHE_MISS);
+    redis_commandf(r.a.link, 0, NULL, NULL, "HSET %s v %s", key2, "99");
+    redis_commandf(r.a.link, 0, NULL, NULL, "SET %s %s", key, "not a hash");
+    run(&r, 100);
+    CHECK_INT(find(&r, &r.b, "Where is my parcel?").result, CACHE_MISS);
+    CHECK_INT(find(&r, &r.b, "How do I reset my password?").result, CACHE_MISS);
+    close_rig(&r);
+}
+
+TEST(redis_forgets_entries_after_their_time)
+{
+    NEEDS_SERVER();
+    struct rig r;
+    char id[36];
+    REQUIRE(open_rig(&r, true));
+    CHECK(!rig_keep_ttl(r.a.cache, "How do I reset my password?", "Press Forgot.", 1, id));
+    CHECK_INT(find_within_a_second(&r, &r.b, "How do I reset my password?", CACHE_EXACT).result, CACHE_EXACT);
+    run(&r, 2200);
+    CHECK_INT(find(&r, &r.b, "How do I reset my password?").result, CACHE_MISS);
+    CHECK_INT(find(&r, &r.b, "How can I reset my password?").result, CACHE_MISS);
+    close_rig(&r);
+}
+
+TEST(closing_while_redis_is_stalled_leaks_nothing)
+{
+    NEEDS_SERVER();
+    struct rig r;
+    struct cache_key k;
+    struct rig_found f = {0};
+    struct cache_lookup_options o = {.max_age_s = -1};
+    REQUIRE(open_rig(&r, true));
+    kill(r.f.pid, SIGSTOP);
+    CHECK(!rig_keep(r.a.cache, "How do I reset my password?", "Press Forgot."));
+    REQUIRE(rig_key(r.a.cache, "Where is my parcel?", &k));
+    (void)cache_find(r.a.cache, &k, &o, rig_note, &f);
+    run(&r, 5);
+    close_rig(&r);
+    cache_key_fini(&k);
+    CHECK_INT(f.calls, 0);
+}
+
+TEST_MAIN()
