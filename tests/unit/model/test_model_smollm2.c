@@ -1,8 +1,7 @@
 /* test_model_smollm2.c - goal: on a real model the engine says what float32 arithmetic says. Method: SmolLM2-135M-Instruct Q4_1
  * against references computed by an independent float32 forward pass with dequantised weights: five chat prompts, the five
  * likeliest first tokens with log-probabilities, and 24 greedy tokens. The float path must agree to 0.02 and in every
- * greedy token. With 8-bit activations the root mean square over the 25 values must stay within 0.25; the largest
- * difference seen is printed: a single value may be off by 0.5, mostly from the first token's outsized activations. */
+ * greedy token; with 8-bit activations 0.25 is the bound for each value, and the differences seen are printed. */
 #include "engine/model/model.h"
 
 #include "base/mem.h"
@@ -142,7 +141,7 @@ TEST(eight_bit_activations_stay_within_the_bound)
         struct outcome o = compare(m, refs, n);
         printf("    %s: log-probability difference %.4f root mean square, %.4f at most; greedy tokens equal %d of %d\n", isas[i],
                o.logprob_rms, o.logprob_error, o.greedy_equal, n * GREEDY);
-        CHECK(o.logprob_rms <= 0.25);
+        CHECK(o.logprob_error <= 0.25);
         model_close(m);
         ran++;
     }
