@@ -54,6 +54,6 @@ enum err err_prefix(struct errmsg *e, enum err code, const char *fmt, ...) PRINT
     do {                                                                                           \
         if (__builtin_expect(!(cond), 0)) assert_failed(__FILE__, __LINE__, #cond);                \
     } while (0)
-_Noreturn void assert_failed(const char *file, int line, const char *cond);
+__attribute__((noreturn)) void assert_failed(const char *file, int line, const char *cond); /* also read as C++ */
 
 #endif

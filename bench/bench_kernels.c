@@ -65,8 +65,9 @@ static void bench_linear(struct backend *be, enum tensor_type t, int n_out, int 
             if (took < best) best = took;
         } while (clock_ms() < until);
         double us = (double)best / LAYERS;
-        printf("linear %-5s %5dx%-5d rows %3d  %9.1f us  %7.1f GMAC/s  %6.1f GB/s  checksum %08x\n", tensor_type_name((uint32_t)t), n_out, n_in,
-               cols[k], us, (double)n_out * n_in * cols[k] / us / 1e3, (double)weight_bytes(w[0]) / us / 1e3, checksum(out, (size_t)cols[k] * (size_t)n_out));
+        double gmac = (double)n_out * n_in * cols[k] / us / 1e3, gbytes = (double)weight_bytes(w[0]) / us / 1e3;
+        printf("linear %-5s %5dx%-5d rows %3d  %9.1f us  %7.1f GMAC/s  %6.1f GB/s  checksum %08x\n", tensor_type_name((uint32_t)t),
+               n_out, n_in, cols[k], us, gmac, gbytes, checksum(out, (size_t)cols[k] * (size_t)n_out));
     }
     for (int i = 0; i < LAYERS; i++) weight_free(w[i]);
     mem_free(values), mem_free(x), mem_free(out);
@@ -78,8 +79,10 @@ static void bench_attention(struct backend *be, int heads, int kv_heads, int con
     struct kv *kv;
     struct errmsg e = {0};
     int n_blocks = (context + BLOCK - 1) / BLOCK;
-    if (kv_new(&kv, be, &(struct kv_options){.n_layers = KV_LAYERS, .n_kv_heads = kv_heads, .head_dim = HEAD, .n_blocks = n_blocks, .block_tokens = BLOCK}, &e)) exit(1);
-    float *q = random_values((size_t)context * (size_t)(heads * HEAD), 2), *k = random_values((size_t)context * (size_t)(kv_heads * HEAD), 2);
+    struct kv_options o = {.n_layers = KV_LAYERS, .n_kv_heads = kv_heads, .head_dim = HEAD, .n_blocks = n_blocks, .block_tokens = BLOCK};
+    if (kv_new(&kv, be, &o, &e)) exit(1);
+    float *q = random_values((size_t)context * (size_t)(heads * HEAD), 2);
+    float *k = random_values((size_t)context * (size_t)(kv_heads * HEAD), 2);
     float *out = xmalloc((size_t)context * (size_t)(heads * HEAD) * 4);
     int32_t *pos = xcalloc((size_t)context, 4), *seq = xcalloc((size_t)context, 4), *table = xcalloc((size_t)n_blocks, 4);
     for (int i = 0; i < context; i++) pos[i] = i;
@@ -94,13 +97,14 @@ static void bench_attention(struct backend *be, int heads, int kv_heads, int con
     do {
         uint64_t start = clock_us();
         for (int layer = 0; layer < KV_LAYERS; layer++)
-            backend_attention(be, kv, &rows, &(struct attention){.layer = layer, .n_heads = heads, .q = q, .scale = 0.125f, .out = out});
+            backend_attention(be, kv, &rows,
+                              &(struct attention){.layer = layer, .n_heads = heads, .q = q, .scale = 0.125f, .out = out});
         uint64_t took = clock_us() - start;
         if (took < best) best = took;
     } while (clock_ms() < until);
     double us = (double)best / KV_LAYERS, mac = 2.0 * heads * HEAD * n_rows * (context - n_rows / 2.0);
-    printf("attention %2d/%d heads context %5d rows %3d  %9.1f us  %7.1f GMAC/s  checksum %08x\n", heads, kv_heads, context, n_rows, us, mac / us / 1e3,
-           checksum(out, (size_t)(n_rows * heads * HEAD)));
+    printf("attention %2d/%d heads context %5d rows %3d  %9.1f us  %7.1f GMAC/s  checksum %08x\n", heads, kv_heads, context, n_rows, us,
+           mac / us / 1e3, checksum(out, (size_t)(n_rows * heads * HEAD)));
     kv_free(kv);
     mem_free(q), mem_free(k), mem_free(out), mem_free(pos), mem_free(seq), mem_free(table);
 }
@@ -110,7 +114,8 @@ int main(int argc, char **argv)
     struct backend *be;
     struct errmsg e = {0};
     const char *only = argc > 3 ? argv[3] : "";
-    if (backend_open(&be, &(struct backend_options){.n_threads = argc > 1 ? atoi(argv[1]) : 0, .isa = argc > 2 ? argv[2] : NULL}, &e)) {
+    struct backend_options o = {.n_threads = argc > 1 ? atoi(argv[1]) : 0, .isa = argc > 2 ? argv[2] : NULL};
+    if (backend_open(&be, &o, &e)) {
         fprintf(stderr, "bench_kernels: %s\n", e.text);
         return 1;
     }
@@ -118,7 +123,8 @@ int main(int argc, char **argv)
     static const enum tensor_type types[] = {TENSOR_Q4_0, TENSOR_Q4_1, TENSOR_Q5_0, TENSOR_Q5_1, TENSOR_Q8_0, TENSOR_Q4_K,
                                              TENSOR_Q5_K, TENSOR_Q6_K, TENSOR_F16,  TENSOR_BF16, TENSOR_F32};
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
-        if (strstr(tensor_type_name((uint32_t)types[i]), only)) bench_linear(be, types[i], 1536, tensor_type_block(types[i]) == 256 ? 768 : 576);
+        if (strstr(tensor_type_name((uint32_t)types[i]), only))
+            bench_linear(be, types[i], 1536, tensor_type_block(types[i]) == 256 ? 768 : 576);
     if (strstr("Q8_0 head", only)) bench_linear(be, TENSOR_Q8_0, 49152, 576);
     if (strstr("attention", only)) {
         bench_attention(be, 9, 3, 512, 1);

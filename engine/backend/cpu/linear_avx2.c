@@ -30,7 +30,10 @@ struct unpacked {
 
 INLINE bool has_min(const enum packing k) { return k == PACK_Q4_1 || k == PACK_Q5_1 || k == PACK_Q4_K || k == PACK_Q5_K; }
 INLINE bool five_bits(const enum packing k) { return k == PACK_Q5_0 || k == PACK_Q5_1 || k == PACK_Q5_K; }
-INLINE int offset_of(const enum packing k) { return k == PACK_Q4_0 ? 8 : k == PACK_Q5_0 ? 16 : k == PACK_Q6_K ? 32 : k == PACK_Q8_0 ? 128 : 0; }
+INLINE int offset_of(const enum packing k)
+{
+    return k == PACK_Q4_0 ? 8 : k == PACK_Q5_0 ? 16 : k == PACK_Q6_K ? 32 : k == PACK_Q8_0 ? 128 : 0;
+}
 
 INLINE void unpack_nibbles(const uint8_t *q, __m256i w[8])
 {
