@@ -10,7 +10,7 @@
 #include "cache/guard_align.h"
 
 const char *const guard_names[] = {"length", "script", "language", "identifier", "number", "unit", "currency", "time", "date", "relative_time", "negation", "quantifier",
-                                   "question", "modality", "tense", "antonym", "order", "replaced_word", "added_word", "no_content", NULL};
+                                   "question", "modality", "tense", "antonym", "order", "subject", "replaced_word", "added_word", "no_content", NULL};
 
 struct guard {
     struct guard_lexicon *lexicon;
@@ -237,18 +237,28 @@ static unsigned duty(unsigned modals)
 
 static bool modality_differs(struct comparison *c)
 {
-    /* in how/where/when questions "can", "do" and "should" ask the same */
-    const unsigned open = ~(1u << GQ_YESNO);
-    if ((c->a->questions & open) || (c->b->questions & open)) return false;
-    unsigned a = duty(c->a->modals), b = duty(c->b->modals), must = 1u << GM_MUST;
+    /* in how and where questions "can", "do" and "should" ask the same */
+    const unsigned manner = 1u << GQ_HOW | 1u << GQ_WHERE, amount = 1u << GQ_HOWMANY | 1u << GQ_HOWMUCH | 1u << GQ_HOWLONG | 1u << GQ_HOWFAR;
+    const unsigned open = ~(1u << GQ_YESNO), must = 1u << GM_MUST, can = 1u << GM_CAN;
+    unsigned qa = c->a->questions, qb = c->b->questions;
+    if ((qa | qb) & manner) return false;
+    unsigned a = duty(c->a->modals), b = duty(c->b->modals);
+    bool close = c->out->shared >= 0.5f;
     if (a && b && !(a & b)) return refuse(c->out, "modality", none, none);
-    bool strong_a = c->a->modals & must, strong_b = c->b->modals & must;
-    if ((strong_a && !b) || (strong_b && !a)) return refuse(c->out, "modality", none, none);
+    if (close && a && b && ((a ^ b) & must)) return refuse(c->out, "modality", none, none);
+    if (close && (qa & qb & amount) && a != b) return refuse(c->out, "modality", none, none); /* how many may, how many do */
+    if ((qa | qb) & open) return false;
+    if (((c->a->modals & must) && !b) || ((c->b->modals & must) && !a)) return refuse(c->out, "modality", none, none);
+    if (close && ((c->a->asks_be && !a && (b & can)) || (c->b->asks_be && !b && (a & can)))) return refuse(c->out, "modality", none, none); /* is it, can it be */
     return false;
 }
 
 static bool tense_differs(struct comparison *c)
 {
+    const unsigned can = 1u << GM_CAN;
+    bool chinese = c->a->scripts & c->b->scripts & GS_HAN;
+    if (chinese && c->out->shared >= 0.5f && c->a->past != c->b->past && ((c->a->past ? c->b : c->a)->modals & can) && !((c->a->past ? c->a : c->b)->modals & can))
+        return refuse(c->out, "tense", none, none); /* 到账了吗, 能到账吗 */
     bool clash = (c->a->past && c->b->future && !c->b->past && !c->a->future) || (c->b->past && c->a->future && !c->a->past && !c->b->future);
     return clash && refuse(c->out, "tense", none, none);
 }
@@ -276,15 +286,81 @@ static bool opposites(struct comparison *c)
     return false;
 }
 
+/* Tokens of a class, two or more of them on both sides, in another order. */
+static bool sequence_differs(const struct guard_text *a, const struct guard_text *b, uint32_t classes)
+{
+    struct str sa[8], sb[8];
+    size_t na = 0, nb = 0;
+    for (size_t i = 0; i < a->n && na < 8; i++)
+        if ((a->tokens[i].classes & classes) || (classes == GC_QUANT && a->tokens[i].weak)) sa[na++] = a->tokens[i].canon;
+    for (size_t i = 0; i < b->n && nb < 8; i++)
+        if ((b->tokens[i].classes & classes) || (classes == GC_QUANT && b->tokens[i].weak)) sb[nb++] = b->tokens[i].canon;
+    if (na < 2 || na != nb) return false;
+    for (size_t i = 0; i < na; i++)
+        if (!str_eq(sa[i], sb[i])) return true;
+    return false;
+}
+
 static bool order_differs(struct comparison *c)
 {
     const struct guard_text *a = c->a, *b = c->b;
     bool close = c->out->shared >= 0.5f;
     if (close && c->align.moved) return refuse(c->out, "order", none, none);
-    /* can I call you, can you call me */
-    if (close && a->n_persons >= 2 && a->n_persons == b->n_persons && memchr(a->persons, '1', a->n_persons) && memchr(a->persons, '2', a->n_persons) &&
-        a->persons[0] != b->persons[0] && memchr(b->persons, a->persons[0], b->n_persons))
-        return refuse(c->out, "order", none, none);
+    /* in the morning but not in the evening; all of them, not one */
+    const uint32_t classes[] = {GC_WHEN, GC_QUANT};
+    for (int i = 0; i < 2; i++)
+        if (close && sequence_differs(a, b, classes[i])) return refuse(c->out, "order", none, none);
+    return false;
+}
+
+/* Who does it: can I cancel, can you cancel; can I call you, can you call me. How-questions use "you" for anyone. */
+static bool person_differs(struct comparison *c)
+{
+    const struct guard_text *a = c->a, *b = c->b;
+    if (c->out->shared < 0.5f || !a->n_persons || !b->n_persons || a->persons[0] == b->persons[0]) return false;
+    bool both_a = memchr(a->persons, '1', a->n_persons) && memchr(a->persons, '2', a->n_persons);
+    bool both_b = memchr(b->persons, '1', b->n_persons) && memchr(b->persons, '2', b->n_persons);
+    if ((a->questions & b->questions & 1u << GQ_HOW) && !both_a && !both_b) return false;
+    return refuse(c->out, "subject", none, none);
+}
+
+static bool same_persons(const struct guard_text *a, const struct guard_text *b)
+{
+    for (const char *p = "123"; *p; p++)
+        if (a->n_persons && b->n_persons && !memchr(a->persons, *p, a->n_persons) != !memchr(b->persons, *p, b->n_persons)) return false;
+    return true;
+}
+
+/* What is denied: the content behind each "not", before it for endings such as 不了. */
+static struct str denied_at(const struct guard_text *t, size_t i)
+{
+    bool ending = (t->tokens[i].classes & GC_UNABLE) && t->tokens[i].kind == GT_HAN && !str_eqz(t->tokens[i].text, "不能") && !str_eqz(t->tokens[i].text, "不让") &&
+                  !str_eqz(t->tokens[i].text, "不可以") && str_find(t->tokens[i].text, STR("不")) >= 0;
+    if (ending)
+        for (size_t j = i; j-- > 0;)
+            if (t->tokens[j].content) return t->tokens[j].canon;
+    for (size_t j = i + 1; !ending && j < t->n; j++)
+        if (t->tokens[j].content) return t->tokens[j].canon;
+    return (struct str){"", 0};
+}
+
+static bool denied_differs(struct comparison *c)
+{
+    const struct guard_text *t[2] = {c->a, c->b};
+    if (c->out->shared < 0.5f) return false;
+    for (int side = 0; side < 2; side++)
+        for (size_t i = 0; i < t[side]->n; i++) {
+            if (!(t[side]->tokens[i].classes & GC_NEG)) continue;
+            struct str what = denied_at(t[side], i);
+            bool found = false;
+            for (size_t j = 0; j < t[1 - side]->n && !found; j++)
+                found = (t[1 - side]->tokens[j].classes & GC_NEG) && str_eq(denied_at(t[1 - side], j), what);
+            if (!found && (t[1 - side]->negations || t[side]->negations > 1)) {
+                bool twice = i && (t[side]->tokens[i - 1].classes & GC_NEG); /* not impossible */
+                bool twice_next = i + 1 < t[side]->n && (t[side]->tokens[i + 1].classes & GC_NEG);
+                if (!twice && !twice_next) return refuse(c->out, "negation", what, none);
+            }
+        }
     return false;
 }
 
@@ -293,9 +369,9 @@ static bool words_differ(struct comparison *c)
     const struct guard_alignment *al = &c->align;
     if (!al->n_left_a && !al->n_left_b) return false;
     struct str a = al->n_left_a ? c->a->tokens[al->left_a[0]].text : none, b = al->n_left_b ? c->b->tokens[al->left_b[0]].text : none;
-    size_t all = al->all_a > al->all_b ? al->all_a : al->all_b;
+    int longer = al->frame_a > al->frame_b ? al->frame_a : al->frame_b;
     /* the same sentence but for a piece: what true rewordings never look like */
-    bool skeleton = al->all_in_order * 5 >= all * 3;
+    bool skeleton = al->frame * 2 >= longer;
     if (al->n_left_a && al->n_left_b && (c->out->shared >= 0.5f || skeleton)) return refuse(c->out, "replaced_word", a, b);
     if ((!al->n_left_a || !al->n_left_b) && (c->out->shared >= 0.5f || skeleton)) return refuse(c->out, "added_word", a, b);
     return false;
@@ -309,21 +385,27 @@ static bool empty_and_different(struct comparison *c)
     return refuse(c->out, "no_content", none, none);
 }
 
+static bool unable(const struct guard_text *t)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if (t->tokens[i].classes & GC_UNABLE) return true;
+    return false;
+}
+
 /* What only a question says ("when", "how much") may not be missing on the other side when nothing else tells them apart. */
 static bool question_explained(const struct guard_text *a, const struct guard_text *b)
 {
     const unsigned light = 1u << GQ_HOW | 1u << GQ_WHAT | 1u << GQ_YESNO | 1u << GQ_WHICH;
-    unsigned x = a->questions | b->questions;
-    if ((a->questions & ~light) == (b->questions & ~light)) return true;
-    if (a->negations && b->negations) return !(x & ~(light | 1u << GQ_WHY)); /* "why can't I", "I can't" */
-    return false;
+    if (((a->all_questions ^ b->all_questions) & ~light) == 0) return true;
+    /* "why can't I", "I can't" */
+    return unable(a) && unable(b) && !((a->all_questions | b->all_questions) & ~(light | 1u << GQ_WHY));
 }
 
 static bool any_refuses(struct comparison *c)
 {
     return script_differs(c) || language_differs(c) || multiset_differs(c, GT_IDENT, 0, "identifier") || numbers_differ(c) || currencies_differ(c) ||
            multiset_differs(c, GT_TIME, 0, "time") || dates_differ(c) || multiset_differs(c, -1, GC_WHEN, "relative_time") || negation_differs(c) ||
-           quantifier_differs(c) || question_differs(c) || modality_differs(c) || tense_differs(c) || opposites(c) || order_differs(c) || words_differ(c) ||
+           quantifier_differs(c) || question_differs(c) || modality_differs(c) || tense_differs(c) || opposites(c) || order_differs(c) || person_differs(c) || denied_differs(c) || words_differ(c) ||
            empty_and_different(c);
 }
 
@@ -349,6 +431,11 @@ void guard_check(const struct guard *g, struct str query, struct str stored, str
     bool explained = !c.align.n_left_a && !c.align.n_left_b && !c.align.moved;
     if (explained && !question_explained(&a, &b)) {
         refuse(out, "question", question_text(a.questions), question_text(b.questions));
+        return;
+    }
+    bool one_each = a.n_persons && b.n_persons && !memchr(a.persons, '3', a.n_persons) && (a.questions & b.questions & 1u << GQ_HOW);
+    if (explained && !one_each && !same_persons(&a, &b)) {
+        refuse(out, "subject", none, none);
         return;
     }
     out->allowed = true;

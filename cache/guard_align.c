@@ -40,7 +40,7 @@ static size_t pick(const struct guard_text *t, token_filter *keep, uint8_t *inde
     return n;
 }
 
-/* Length of the longest common subsequence; pairs marked in used_a/used_b (may be NULL). */
+/* Length of the longest common subsequence; its pairs are marked in used_a and used_b. */
 static size_t common(const struct guard_text *a, const uint8_t *ia, size_t na, const struct guard_text *b, const uint8_t *ib, size_t nb,
                      bool *used_a, bool *used_b)
 {
@@ -57,7 +57,7 @@ static size_t common(const struct guard_text *a, const uint8_t *ia, size_t na, c
         }
     }
     size_t i = 0, j = 0;
-    while (used_a && i < na && j < nb) {
+    while (i < na && j < nb) {
         if (guard_tokens_equal(&a->tokens[ia[i]], &b->tokens[ib[j]]) && len[i][j] == len[i + 1][j + 1] + 1) used_a[i++] = used_b[j++] = true;
         else if (len[i + 1][j] >= len[i][j + 1]) i++;
         else j++;
@@ -72,7 +72,14 @@ void guard_align(const struct guard_text *a, const struct guard_text *b, struct 
     memset(out, 0, sizeof *out);
     out->all_a = pick(a, is_any, ia);
     out->all_b = pick(b, is_any, ib);
-    out->all_in_order = common(a, ia, out->all_a, b, ib, out->all_b, NULL, NULL);
+    out->all_in_order = common(a, ia, out->all_a, b, ib, out->all_b, used_a, used_b);
+    for (size_t i = 0; i < out->all_a; i++) {
+        out->frame_a += a->tokens[ia[i]].weight;
+        if (used_a[i]) out->frame += a->tokens[ia[i]].weight;
+    }
+    for (size_t j = 0; j < out->all_b; j++) out->frame_b += b->tokens[ib[j]].weight;
+    memset(used_a, 0, sizeof used_a);
+    memset(used_b, 0, sizeof used_b);
     out->n_a = pick(a, is_content, ia);
     out->n_b = pick(b, is_content, ib);
     out->in_order = common(a, ia, out->n_a, b, ib, out->n_b, used_a, used_b);

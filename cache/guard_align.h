@@ -9,7 +9,8 @@ struct guard_alignment {
     size_t in_order, moved;               /* pairs; moved = equal but elsewhere in the order */
     uint8_t left_a[GUARD_TOKENS_MAX], left_b[GUARD_TOKENS_MAX]; /* token indices without a partner */
     size_t n_left_a, n_left_b;
-    size_t all_in_order, all_a, all_b;    /* the same over every token, grammar included */
+    size_t all_in_order, all_a, all_b;    /* pairs and tokens, grammar included */
+    int frame, frame_a, frame_b;          /* the same by weight: how much of the sentence is word for word the same */
 };
 void guard_align(const struct guard_text *a, const struct guard_text *b, struct guard_alignment *out);
 bool guard_tokens_equal(const struct guard_token *a, const struct guard_token *b);

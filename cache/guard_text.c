@@ -123,6 +123,16 @@ static bool is_soft_unit(const struct guard_text *t, const struct guard_lexicon 
     return w && (w->classes & GC_SOFT);
 }
 
+/* 还 is "still" before these, else "pay back". */
+static bool is_still(const struct guard_text *t, size_t i)
+{
+    static const char *const before[] = {"能", "有", "可", "要", "是", "会", "在", "需", "得", "用", "没", "不", "让", "算", "差", "未", "应", "该", "想", "没有"};
+    if (!str_eqz(t->units[i].text, "还") || i + 1 >= t->n_units) return false;
+    for (size_t k = 0; k < sizeof before / sizeof *before; k++)
+        if (str_eqz(t->units[i + 1].text, before[k])) return true;
+    return false;
+}
+
 /* Chinese question forms: 能不能, 需不需要 (returns 2: skip the first half), a 不 or 没 at the end (returns 1). */
 static size_t read_a_not_a(struct guard_text *t, size_t i)
 {
@@ -140,9 +150,14 @@ static size_t read_a_not_a(struct guard_text *t, size_t i)
 }
 
 /* --- what the sentence says as a whole */
-static void note_question(struct guard_text *t, const struct guard_word *w, bool *clause_asked)
+static void note_question(struct guard_text *t, struct guard_token *k, bool *clause_asked)
 {
-    if (*clause_asked) return; /* "what happens when ..." asks what, not when */
+    const struct guard_word *w = k->word;
+    t->all_questions |= 1u << w->question;
+    if (*clause_asked) {
+        k->asks_also = true; /* "what happens when ..." asks what, not when: the rest is content like any other */
+        return;
+    }
     *clause_asked = true;
     t->questions |= 1u << w->question;
 }
@@ -150,29 +165,45 @@ static void note_question(struct guard_text *t, const struct guard_word *w, bool
 static void note(struct guard_text *t, struct guard_token *k, bool *clause_asked)
 {
     const struct guard_word *w = k->word;
-    if (w->classes & GC_QUESTION) note_question(t, w, clause_asked);
+    if (w->classes & GC_QUESTION) note_question(t, k, clause_asked);
     if (w->classes & GC_QUANT) t->quants |= 1u << w->quant;
-    if (w->classes & GC_MODAL) t->modals |= 1u << w->modal;
+    /* "I need", 我要 tell a wish; what is needed is asked in questions */
+    bool wish = w->modal == GM_NEED && t->n && (t->tokens[t->n - 1].classes & GC_PERSON1) && !t->questions;
+    if ((w->classes & GC_MODAL) && !wish) t->modals |= 1u << w->modal;
     if (w->classes & GC_NEG) t->negations++;
     if (w->classes & GC_YESNO_END) t->questions |= 1u << GQ_YESNO;
     if (w->classes & GC_PAST) t->past = true;
     if (w->classes & GC_FUTURE) t->future = true;
     if (w->classes & GC_ENGLISH) t->english_words++;
     if ((w->classes & GC_FOREIGN) && w->language < 8) t->foreign_words[w->language]++;
-    if ((w->classes & (GC_PERSON1 | GC_PERSON2)) && t->n_persons < GUARD_PERSONS_MAX) t->persons[t->n_persons++] = w->classes & GC_PERSON1 ? '1' : '2';
+    bool they = str_eqz(k->text, "they") || str_eqz(k->text, "them") || str_eqz(k->text, "their");
+    if (((w->classes & (GC_PERSON1 | GC_PERSON2)) || they) && t->n_persons < GUARD_PERSONS_MAX)
+        t->persons[t->n_persons++] = they ? '3' : w->classes & GC_PERSON1 ? '1' : '2';
+}
+
+static bool points_out(struct str s)
+{
+    return str_eqz(s, "每") || str_eqz(s, "这") || str_eqz(s, "那") || str_eqz(s, "某") || str_eqz(s, "该") || str_eqz(s, "各");
 }
 
 static bool carries_content(const struct guard_text *t, const struct guard_token *k)
 {
     if (k->kind == GT_NUMBER) return !k->weak;
-    if (!k->word) return true;
+    if (!k->word || k->asks_also) return true;
     uint32_t c = k->word->classes;
     if (c & (GC_PERSON3 | GC_SYNONYM)) return !(c & (GC_SOFT | GC_UNABLE)) || (c & GC_PERSON3);
     if (c & (GC_SOFT | GC_DROP | GC_QUESTION | GC_QUANT | GC_MODAL | GC_NEG | GC_YESNO_END | GC_WHEN | GC_WEAK_WHEN)) return false;
     if ((c & GC_MEASURE) && !(c & (GC_UNIT | GC_CURRENCY)) && t->n && t->tokens[t->n - 1].word &&
-        (t->tokens[t->n - 1].word->classes & (GC_QUESTION | GC_QUANT | GC_SOFT)))
+        ((t->tokens[t->n - 1].word->classes & (GC_QUESTION | GC_QUANT)) || points_out(t->tokens[t->n - 1].text)))
         return false; /* 哪张, 每次 */
     return true;
+}
+
+/* "from you", "to me": who is at which end of a way */
+static bool is_end_of_way(const struct guard_text *t, const struct guard_token *k)
+{
+    bool person = str_eqz(k->text, "you") || str_eqz(k->text, "me") || str_eqz(k->text, "us");
+    return person && t->n && (str_eqz(t->tokens[t->n - 1].text, "from") || str_eqz(t->tokens[t->n - 1].text, "to"));
 }
 
 static void push_word(struct guard_text *t, const struct guard_lexicon *x, size_t i, size_t n, const struct guard_word *w, bool *clause_asked)
@@ -195,7 +226,7 @@ static void push_word(struct guard_text *t, const struct guard_lexicon *x, size_
         if ((w->classes & GC_YESNO_END) && !(w->classes & GC_SYNONYM)) return;
         if (w->classes & GC_KNOWN && !(w->classes & ~(uint32_t)(GC_KNOWN | GC_ENGLISH)) && k.kind == GT_WORD && !k.stems[1].n) guard_stems(t, u->text, k.stems);
     }
-    k.content = carries_content(t, &k);
+    k.content = carries_content(t, &k) || is_end_of_way(t, &k);
     push(t, k);
 }
 
@@ -212,6 +243,7 @@ static void note_clause_start(struct guard_text *t, const struct guard_lexicon *
     }
     t->questions |= 1u << GQ_YESNO;
     bool be = str_eqz(u->text, "is") || str_eqz(u->text, "are") || str_eqz(u->text, "was");
+    t->asks_be = t->asks_be || be;
     if (negated && be && is_soft_unit(t, x, i + 2)) t->negations--;
 }
 
@@ -280,7 +312,11 @@ void guard_text_read(struct guard_text *t, const struct guard_lexicon *x, struct
         if (u->clause_start) clause_asked = false;
         note_clause_start(t, x, i);
         const struct guard_word *w = u->kind == GU_SYMBOL ? guard_lexicon_find(x, u->text) : guard_text_phrase(t, x, i, &n);
-        if (u->kind == GU_SYMBOL && !w && !symbol_counts(u->text)) {
+        if (w && n > 1 && (w->classes & GC_YESNO_END) && !clause_ends(t, i + n) && (str_ends(w->phrase, STR("没")) || str_ends(w->phrase, STR("没有")) || str_ends(w->phrase, STR("不")))) {
+            n = 1; /* 了没 asks only at the end: 咬了没出血 */
+            w = guard_lexicon_find(x, u->text);
+        }
+        if ((u->kind == GU_SYMBOL && !w && !symbol_counts(u->text)) || (n == 1 && is_still(t, i))) {
             i++;
         } else if (!(w && (w->classes & GC_YESNO_END)) && (used = read_a_not_a(t, i)) > 0) {
             i += used;

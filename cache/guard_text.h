@@ -34,6 +34,7 @@ struct guard_token {
     uint8_t kind, weight;               /* weight: how much content, in half words */
     bool clause_start, capital, weak;   /* weak: a "one" that may mean no more than "a" */
     bool content;                       /* takes part in the alignment */
+    bool asks_also;                     /* a question word that is not the first of its clause */
 };
 
 enum guard_script {
@@ -45,12 +46,13 @@ struct guard_text {
     size_t n;
     bool too_long;          /* cut: not to be compared */
     unsigned scripts;       /* enum guard_script, or-ed */
-    unsigned questions;     /* 1 << enum guard_question */
+    unsigned questions;     /* 1 << enum guard_question: what each clause asks first */
+    unsigned all_questions; /* and whatever else is asked in it */
     unsigned quants, modals; /* 1 << code */
     int negations;          /* negative words that are not a matter of form ("isn't it?") */
-    bool past, future;
+    bool past, future, asks_be; /* asks_be: a yes/no question that opens with is, are, was */
     int english_words, foreign_words[8];
-    char persons[GUARD_PERSONS_MAX]; /* '1' and '2' in order of appearance */
+    char persons[GUARD_PERSONS_MAX]; /* '1', '2', '3' (they) in order of appearance */
     size_t n_persons;
     struct guard_unit units[GUARD_UNITS_MAX];
     size_t n_units;
