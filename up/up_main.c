@@ -31,7 +31,9 @@ struct up {
     struct buf body;
     struct http_origin gateway;
     int status;           /* of the last reply */
-    bool ready, stopping, asking_answer;
+    enum { ASK_READY, ASK_MODELS, ASK_ANSWER } asking;
+    char model[256];      /* the first one /v1/models lists */
+    bool ready, stopping;
     uint64_t started_ms, said_ms;
     int exit_status;
     int report_fd;        /* --detach: the waiting parent reads this; -1 = none */
@@ -119,16 +121,32 @@ static void announce(struct up *u, struct str text)
     say("It answers: " STR_FMT "\n\nReady on http://%s:%d/v1 after %.1f s. Try:\n\n", STR_ARG(text), host, port,
         (double)(clock_ms() - u->started_ms) / 1000);
     say("  curl -i http://%s:%d/v1/chat/completions -H 'Content-Type: application/json' \\\n"
-        "    -d '{\"messages\":[{\"role\":\"user\",\"content\":\"How do I reset my password?\"}]}'\n\n"
-        "Ask twice and look at x-deja-cache. Logs: %s\n", host, port, u->plan.logs);
+        "    -d '{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"How do I reset my password?\"}]}'\n\n"
+        "Ask twice and look at x-deja-cache. Logs: %s\n", host, port, u->model, u->plan.logs);
     say(u->plan.detach ? "Stop it with: ./dev down --data %s\n" : "Stop it with Ctrl-C. Data: %s\n", u->plan.data);
+}
+
+static json_t *reply_json(struct up *u)
+{
+    json_t *reply = NULL;
+    struct errmsg e = {0};
+    return json_parse(buf_view(&u->body), 0, &reply, &e) ? NULL : reply;
+}
+
+/* False: no model is listed yet. */
+static bool take_model(struct up *u)
+{
+    json_t *reply = reply_json(u);
+    struct str id = json_member_str(json_array_get(json_object_get(reply, "data"), 0), "id");
+    bool found = id.n && id.n < sizeof u->model;
+    if (found) snprintf(u->model, sizeof u->model, STR_FMT, STR_ARG(id));
+    json_decref(reply);
+    return found;
 }
 
 static void answered(struct up *u)
 {
-    json_t *reply = NULL;
-    struct errmsg e = {0};
-    if (json_parse(buf_view(&u->body), 0, &reply, &e)) reply = NULL;
+    json_t *reply = reply_json(u);
     json_t *choice = json_array_get(json_object_get(reply, "choices"), 0);
     struct str text = json_member_str(json_object_get(choice, "message"), "content");
     if (u->status == 200 && text.p) {
@@ -176,13 +194,17 @@ static void on_done(void *arg, enum err code, const struct errmsg *e)
     struct up *u = arg;
     (void)e;
     if (u->stopping || u->ready) return;
-    if (u->asking_answer && !code) {
+    bool good = !code && u->status == 200;
+    if (u->asking == ASK_ANSWER && !code) {
         answered(u);
-    } else if (!code && u->status == 200) {
-        u->asking_answer = true;
+    } else if (u->asking == ASK_READY && good) {
+        u->asking = ASK_MODELS;
+        ask(u);
+    } else if (u->asking == ASK_MODELS && good && take_model(u)) {
+        u->asking = ASK_ANSWER;
         ask(u);
     } else {
-        u->asking_answer = false;
+        u->asking = ASK_READY;
         not_ready_yet(u);
     }
 }
@@ -191,15 +213,22 @@ static void ask(void *arg)
 {
     struct up *u = arg;
     static const struct http_header headers[] = {{STR("content-type"), STR("application/json")}, {STR("x-deja-cache"), STR("bypass")}};
-    static const struct str question =
-        STR("{\"messages\":[{\"role\":\"user\",\"content\":\"Say hello in one short sentence.\"}],\"max_tokens\":16,\"temperature\":0}");
     struct http_call_options o = {.origin = &u->gateway, .method = "GET", .path = "/ready", .first_byte_timeout_ms = 5000};
-    if (u->asking_answer)
+    struct buf question;
+    buf_init(&question, 4096);
+    if (u->asking == ASK_MODELS) o.path = "/v1/models";
+    if (u->asking == ASK_ANSWER) {
+        buf_z(&question, "{\"messages\":[{\"role\":\"user\",\"content\":\"Say hello in one short sentence.\"}],\"max_tokens\":16,"
+                         "\"temperature\":0,\"model\":");
+        json_write_string(&question, str_of(u->model));
+        buf_char(&question, '}');
         o = (struct http_call_options){.origin = &u->gateway, .method = "POST", .path = "/v1/chat/completions", .headers = headers,
-                                       .n_headers = 2, .body = question, .first_byte_timeout_ms = 60000};
+                                       .n_headers = 2, .body = buf_view(&question), .first_byte_timeout_ms = 60000};
+    }
     buf_clear(&u->body);
     u->status = 0;
     http_call(u->client, &o, &(struct http_call_handler){on_head, on_body, on_done, u});
+    buf_fini(&question);
 }
 
 /* --- starting */
