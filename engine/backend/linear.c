@@ -129,9 +129,10 @@ static void gemm_task(void *arg, int task_i, int thread_i)
     if (end > n_panels) end = n_panels;
     for (int i = 0; p < end; p++) {
         while (p >= job->panel_first[i + 1]) i++;
-        const struct weight *w = job->l->weight[i];
-        if (w->packing == PACK_ROWS) linear_row_scalar(job->l, i, p - job->panel_first[i], (const float *)job->be->act_f.p, (float *)job->be->thread[thread_i].p);
-        else panel_columns(job, i, p - job->panel_first[i], c0, c1);
+        int panel_i = p - job->panel_first[i];
+        float *tmp = (float *)job->be->thread[thread_i].p;
+        if (job->l->weight[i]->packing != PACK_ROWS) panel_columns(job, i, panel_i, c0, c1);
+        else linear_row_scalar(job->l, i, panel_i, (const float *)job->be->act_f.p, tmp);
     }
 }
 

@@ -14,7 +14,12 @@
  *   scale  n_runs x {d f16[R], m f16[R]} | {sc u8[R], min u8[R]} (Q4_K, Q5_K) | {s8[R], s8[R]} (Q6_K)
  *   super  n_runs/8 x {d f16[R], dmin f16[R]} (K types; dmin not for Q6_K)
  * Float weights: n_in x [R] of f32, f16 or bf16. The scalar set keeps the file's rows as they are. */
-enum packing { PACK_ROWS, PACK_Q4_0, PACK_Q4_1, PACK_Q5_0, PACK_Q5_1, PACK_Q8_0, PACK_Q4_K, PACK_Q5_K, PACK_Q6_K, PACK_F32, PACK_F16, PACK_BF16 };
+enum packing {
+    PACK_ROWS,
+    PACK_Q4_0, PACK_Q4_1, PACK_Q5_0, PACK_Q5_1, PACK_Q8_0,
+    PACK_Q4_K, PACK_Q5_K, PACK_Q6_K,
+    PACK_F32, PACK_F16, PACK_BF16,
+};
 
 struct weight_arena;
 struct weight {

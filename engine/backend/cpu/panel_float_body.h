@@ -14,7 +14,8 @@ INLINE vf load_weight(const enum packing packing, const uint8_t *p, int i)
     return packing == PACK_F16 ? vf_load_f16(h) : vf_load_bf16(h);
 }
 
-INLINE void float_columns(const enum packing packing, const int n, const struct panel *p, const struct act_tile *t, const struct panel_out *o)
+INLINE void float_columns(const enum packing packing, const int n, const struct panel *p, const struct act_tile *t,
+                          const struct panel_out *o)
 {
     vf acc[2][TILE_COLS_MAX];
     for (int c = 0; c < n; c++) acc[0][c] = acc[1][c] = vf_zero();

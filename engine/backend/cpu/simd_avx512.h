@@ -34,7 +34,10 @@ static inline vf vf_pow2(vf n)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
 }
 /* a where x >= limit, else 0 */
-static inline vf vf_keep_from(vf a, vf x, float limit) { return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(limit), _CMP_GE_OQ), a); }
+static inline vf vf_keep_from(vf a, vf x, float limit)
+{
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(limit), _CMP_GE_OQ), a);
+}
 
 /* The same shape as the 8-lane form: halves first. */
 static inline float vf_hsum(vf a)
