@@ -17,7 +17,7 @@ struct guard {
 };
 struct comparison {
     const struct guard *g;
-    const struct guard_text *a, *b;
+    struct guard_text *a, *b;
     struct guard_alignment align;
     struct guard_verdict *out;
 };
@@ -205,11 +205,19 @@ static bool quantifier_differs(struct comparison *c)
     return false;
 }
 
-static const char *const question_names[] = {"", "how", "how much", "how many", "how long", "how often", "how far", "when", "where", "who", "why", "which", "what", "yes/no"};
+/* 多少 stands for how much, how many, how far: as vague as the other side needs it. */
+static unsigned as_vague_as(unsigned mask, unsigned other)
+{
+    const unsigned amounts = 1u << GQ_HOWMUCH | 1u << GQ_HOWMANY | 1u << GQ_HOWFAR;
+    if ((other & 1u << GQ_AMOUNT) && !(mask & 1u << GQ_AMOUNT) && (mask & amounts)) return (mask & ~amounts) | 1u << GQ_AMOUNT;
+    return mask;
+}
+
+static const char *const question_names[] = {"", "how", "how much", "how many", "how long", "how often", "how far", "when", "where", "who", "why", "which", "what", "yes/no", "amount"};
 
 static struct str question_text(unsigned mask)
 {
-    for (unsigned i = 1; i <= GQ_YESNO; i++)
+    for (unsigned i = 1; i <= GQ_AMOUNT; i++)
         if (mask & 1u << i) return str_of(question_names[i]);
     return none;
 }
@@ -218,7 +226,7 @@ static struct str question_text(unsigned mask)
 static bool question_differs(struct comparison *c)
 {
     const unsigned vague = 1u << GQ_WHAT | 1u << GQ_WHICH;
-    unsigned a = c->a->questions, b = c->b->questions;
+    unsigned a = as_vague_as(c->a->questions, c->b->questions), b = as_vague_as(c->b->questions, c->a->questions);
     if (a & ~vague) a &= ~vague;
     if (b & ~vague) b &= ~vague;
     c->out->asks_alike = a == b || !a || !b;
@@ -301,10 +309,108 @@ static bool sequence_differs(const struct guard_text *a, const struct guard_text
     return false;
 }
 
+static void swap_tokens(struct guard_token *x, struct guard_token *y)
+{
+    struct guard_token keep = *x;
+    *x = *y;
+    *y = keep;
+}
+
+static void reverse(struct guard_token *k, size_t from, size_t to)
+{
+    while (from + 1 < to) swap_tokens(&k[from++], &k[--to]);
+}
+
+/* The tokens up to and with at go behind the rest; undone by rotating at the rest's length. */
+static void rotate(struct guard_text *t, size_t at)
+{
+    reverse(t->tokens, 0, at);
+    reverse(t->tokens, at, t->n);
+    reverse(t->tokens, 0, t->n);
+}
+
+static bool joins_alike(struct str s)
+{
+    return str_eqz(s, "and") || str_eqz(s, "or") || str_eqz(s, "和") || str_eqz(s, "跟") || str_eqz(s, "与") || str_eqz(s, "或") || str_eqz(s, "及");
+}
+
+static bool one_of(struct str s, const char *const *list)
+{
+    for (; *list; list++)
+        if (str_eqz(s, *list)) return true;
+    return false;
+}
+
+/* The preposition that governs a word: "from" for both words of "from my old account". Empty = none. */
+static struct str governor(const struct guard_text *t, size_t i)
+{
+    static const char *const prepositions[] = {"in", "on", "at", "to", "for", "from", "by", "with", "without", "of", "than", "as", "into", "onto", "about", "over", "under", "between",
+                                               "before", "after", "until", "via", "per", "during", "within", "inside", "outside", "near", "behind", "through", "since", "towards", NULL};
+    static const char *const inside[] = {"the", "a", "an", "my", "your", "our", "their", "his", "her", "its", "this", "that", "these", "those", NULL};
+    while (i > 0 && !t->tokens[i].clause_start) {
+        const struct guard_token *k = &t->tokens[--i];
+        if (one_of(k->text, prepositions)) return k->text;
+        if (!k->content && !one_of(k->text, inside)) break;
+    }
+    return (struct str){"", 0};
+}
+
+/* A phrase with a preposition of its own may stand anywhere: "in Python, how do I", "from Humla into Tonebox". Every pair of words
+ * in another order must have one in such a phrase that is governed alike on both sides, and never two under the same preposition. */
+static bool phrases_moved(const struct comparison *c)
+{
+    const struct guard_alignment *al = &c->align;
+    for (size_t i = 0; i < c->a->n; i++)
+        for (size_t j = i + 1; j < c->a->n; j++) {
+            if (al->partner[i] == GUARD_NO_PARTNER || al->partner[j] == GUARD_NO_PARTNER || al->partner[i] < al->partner[j]) continue;
+            struct str gi = governor(c->a, i), gj = governor(c->a, j), hi = governor(c->b, al->partner[i]), hj = governor(c->b, al->partner[j]);
+            if (!str_eq(gi, hi) || !str_eq(gj, hj) || str_eq(gi, gj)) return false;
+        }
+    return true;
+}
+
+/* Orders that mean the same: A and B, B and A; clauses; phrases with a preposition; in Chinese O 怎么 V, 怎么 V O. True when one of them explains everything that moved;
+ * the alignment is then the better one. */
+static bool order_explained(struct comparison *c)
+{
+    struct guard_alignment best;
+    struct guard_text *t = c->a;
+    bool found = false;
+    for (size_t i = 1; i + 1 < t->n && !found; i++) {
+        if (!joins_alike(t->tokens[i].text) || !t->tokens[i - 1].content || !t->tokens[i + 1].content) continue;
+        swap_tokens(&t->tokens[i - 1], &t->tokens[i + 1]);
+        guard_align(c->a, c->b, &best);
+        found = !best.moved;
+        if (!found) swap_tokens(&t->tokens[i - 1], &t->tokens[i + 1]);
+    }
+    for (int side = 0; side < 2 && !found && (c->a->scripts & c->b->scripts & GS_HAN); side++) {
+        t = side ? c->b : c->a;
+        const struct guard_text *other = side ? c->a : c->b;
+        if (t->how_at >= t->n || other->how_at >= other->n || t->how_at <= other->how_at || t->how_at + 1 >= t->n) continue;
+        size_t rest = t->n - t->how_at - 1;
+        rotate(t, t->how_at + 1);
+        guard_align(c->a, c->b, &best);
+        found = !best.moved;
+        if (!found) rotate(t, rest);
+    }
+    for (size_t i = 1; i < c->a->n && !found; i++) {
+        if (!c->a->tokens[i].clause_start) continue;
+        size_t rest = c->a->n - i;
+        rotate(c->a, i);
+        guard_align(c->a, c->b, &best);
+        found = !best.moved;
+        if (!found) rotate(c->a, rest);
+    }
+    if (found) c->align = best;
+    else if (!(c->a->scripts & GS_HAN) && phrases_moved(c)) c->align.moved = 0, found = true;
+    return found;
+}
+
 static bool order_differs(struct comparison *c)
 {
-    const struct guard_text *a = c->a, *b = c->b;
     bool close = c->out->shared >= 0.5f;
+    if (close && c->align.moved) (void)order_explained(c);
+    const struct guard_text *a = c->a, *b = c->b;
     if (close && c->align.moved) return refuse(c->out, "order", none, none);
     /* in the morning but not in the evening; all of them, not one */
     const uint32_t classes[] = {GC_WHEN, GC_QUANT};
@@ -396,7 +502,7 @@ static bool unable(const struct guard_text *t)
 static bool question_explained(const struct guard_text *a, const struct guard_text *b)
 {
     const unsigned light = 1u << GQ_HOW | 1u << GQ_WHAT | 1u << GQ_YESNO | 1u << GQ_WHICH;
-    if (((a->all_questions ^ b->all_questions) & ~light) == 0) return true;
+    if (((as_vague_as(a->all_questions, b->all_questions) ^ as_vague_as(b->all_questions, a->all_questions)) & ~light) == 0) return true;
     /* "why can't I", "I can't" */
     return unable(a) && unable(b) && !((a->all_questions | b->all_questions) & ~(light | 1u << GQ_WHY));
 }

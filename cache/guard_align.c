@@ -40,9 +40,9 @@ static size_t pick(const struct guard_text *t, token_filter *keep, uint8_t *inde
     return n;
 }
 
-/* Length of the longest common subsequence; its pairs are marked in used_a and used_b. */
+/* Length of the longest common subsequence; its pairs are marked in used_a and used_b and named in partner. */
 static size_t common(const struct guard_text *a, const uint8_t *ia, size_t na, const struct guard_text *b, const uint8_t *ib, size_t nb,
-                     bool *used_a, bool *used_b)
+                     bool *used_a, bool *used_b, uint8_t *partner)
 {
     uint8_t len[GUARD_TOKENS_MAX + 1][GUARD_TOKENS_MAX + 1];
     bool equal[GUARD_TOKENS_MAX];
@@ -58,7 +58,10 @@ static size_t common(const struct guard_text *a, const uint8_t *ia, size_t na, c
     }
     size_t i = 0, j = 0;
     while (i < na && j < nb) {
-        if (guard_tokens_equal(&a->tokens[ia[i]], &b->tokens[ib[j]]) && len[i][j] == len[i + 1][j + 1] + 1) used_a[i++] = used_b[j++] = true;
+        if (guard_tokens_equal(&a->tokens[ia[i]], &b->tokens[ib[j]]) && len[i][j] == len[i + 1][j + 1] + 1) {
+            partner[ia[i]] = ib[j];
+            used_a[i++] = used_b[j++] = true;
+        }
         else if (len[i + 1][j] >= len[i][j + 1]) i++;
         else j++;
     }
@@ -72,7 +75,7 @@ void guard_align(const struct guard_text *a, const struct guard_text *b, struct 
     memset(out, 0, sizeof *out);
     out->all_a = pick(a, is_any, ia);
     out->all_b = pick(b, is_any, ib);
-    out->all_in_order = common(a, ia, out->all_a, b, ib, out->all_b, used_a, used_b);
+    out->all_in_order = common(a, ia, out->all_a, b, ib, out->all_b, used_a, used_b, out->partner);
     for (size_t i = 0; i < out->all_a; i++) {
         out->frame_a += a->tokens[ia[i]].weight;
         if (used_a[i]) out->frame += a->tokens[ia[i]].weight;
@@ -82,7 +85,8 @@ void guard_align(const struct guard_text *a, const struct guard_text *b, struct 
     memset(used_b, 0, sizeof used_b);
     out->n_a = pick(a, is_content, ia);
     out->n_b = pick(b, is_content, ib);
-    out->in_order = common(a, ia, out->n_a, b, ib, out->n_b, used_a, used_b);
+    memset(out->partner, GUARD_NO_PARTNER, sizeof out->partner);
+    out->in_order = common(a, ia, out->n_a, b, ib, out->n_b, used_a, used_b, out->partner);
     for (size_t i = 0; i < out->n_a; i++) {
         out->weight_a += a->tokens[ia[i]].weight;
         if (used_a[i]) out->shared += a->tokens[ia[i]].weight;
@@ -92,6 +96,7 @@ void guard_align(const struct guard_text *a, const struct guard_text *b, struct 
         for (size_t j = 0; j < out->n_b && !used_a[i]; j++) {
             if (used_b[j] || !guard_tokens_equal(&a->tokens[ia[i]], &b->tokens[ib[j]])) continue;
             used_a[i] = used_b[j] = true;
+            out->partner[ia[i]] = ib[j];
             out->moved++;
             out->shared += a->tokens[ia[i]].weight;
         }

@@ -186,13 +186,13 @@ static const struct directive directives[] = {
 
 static void set_code(struct guard_word *w, uint32_t classes, struct str code)
 {
-    static const char *const questions[] = {"how", "howmuch", "howmany", "howlong", "howoften", "howfar", "when", "where", "who", "why", "which", "what"};
+    static const char *const questions[] = {"how", "howmuch", "howmany", "howlong", "howoften", "howfar", "when", "where", "who", "why", "which", "what", "yesno", "amount"};
     static const char *const quants[] = {"all", "any", "some", "no", "only", "both", "either", "atleast", "atmost", "most", "many"};
     static const char *const modals[] = {"can", "must", "should", "need"};
     static const char *const languages[] = {"fr", "de", "es", "it", "pt", "nl"};
     int64_t n = 0;
     double half = 0;
-    if (classes & GC_QUESTION) w->question = code_in(questions, 12, code);
+    if (classes & GC_QUESTION) w->question = code_in(questions, 14, code);
     if (classes & GC_QUANT) w->quant = code_in(quants, 11, code);
     if (classes & GC_MODAL) w->modal = code_in(modals, 4, code);
     if (classes & GC_FOREIGN) w->language = code_in(languages, 6, code);

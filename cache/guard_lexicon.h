@@ -37,7 +37,8 @@ enum guard_class {
     GC_YESNO_END = 1u << 27 /* 吗: makes a yes/no question */
 };
 enum guard_question {
-    GQ_NONE, GQ_HOW, GQ_HOWMUCH, GQ_HOWMANY, GQ_HOWLONG, GQ_HOWOFTEN, GQ_HOWFAR, GQ_WHEN, GQ_WHERE, GQ_WHO, GQ_WHY, GQ_WHICH, GQ_WHAT, GQ_YESNO
+    GQ_NONE, GQ_HOW, GQ_HOWMUCH, GQ_HOWMANY, GQ_HOWLONG, GQ_HOWOFTEN, GQ_HOWFAR, GQ_WHEN, GQ_WHERE, GQ_WHO, GQ_WHY, GQ_WHICH, GQ_WHAT, GQ_YESNO,
+    GQ_AMOUNT /* 多少: how much or how many or how far */
 };
 enum guard_quant { GK_NONE, GK_ALL, GK_ANY, GK_SOME, GK_NO, GK_ONLY, GK_BOTH, GK_EITHER, GK_ATLEAST, GK_ATMOST, GK_MOST, GK_MANY };
 enum guard_modal { GM_NONE, GM_CAN, GM_MUST, GM_SHOULD, GM_NEED };

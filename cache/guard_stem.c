@@ -62,6 +62,8 @@ size_t guard_stems(struct guard_text *t, struct str w, struct str out[GUARD_STEM
         add(t, str_sub(w, 0, w.n - 3), "y", out, &n);
     } else if (str_ends(w, STR("ing")) && w.n > 5) {
         add_verb_bases(t, str_sub(w, 0, w.n - 3), out, &n);
+    } else if (str_ends(w, STR("in")) && w.n > 5) { /* workin */
+        add_verb_bases(t, str_sub(w, 0, w.n - 2), out, &n);
     } else if (str_ends(w, STR("ed")) && w.n > 4) {
         add_verb_bases(t, str_sub(w, 0, w.n - 2), out, &n);
     }
@@ -97,7 +99,7 @@ bool guard_typo(struct str a, struct str b)
     if (da == 0 && db == 1) {
         char c = b.p[head];
         bool doubled = (head > 0 && b.p[head - 1] == c) || (head + 1 < b.n && b.p[head + 1] == c);
-        return doubled || (b.n >= 8 && tail >= 1);
+        return doubled || ((b.n >= 8 || (b.n >= 7 && vowel(c))) && tail >= 1);
     }
     if (da == 2 && db == 2) return a.p[head] == b.p[head + 1] && a.p[head + 1] == b.p[head];
     if (da == 1 && db == 1) return tail >= 1 && b.n >= 7 && vowel(a.p[head]) && vowel(b.p[head]);

@@ -108,7 +108,7 @@ static size_t read_month(struct guard_text *t, const struct guard_lexicon *x, si
     n += snprintf(text + n, sizeof text - (size_t)n, "-%02d-", w->month);
     if (day) n += snprintf(text + n, sizeof text - (size_t)n, "%02lld", day);
     t->n -= back;
-    push(t, (struct guard_token){.text = span(t, i, used), .canon = guard_text_keep(t, (struct str){text, (size_t)n}), .kind = GT_DATE});
+    push(t, (struct guard_token){.text = span(t, i, used), .canon = guard_text_keep(t, (struct str){text, (size_t)n}), .kind = GT_DATE, .weight = 2, .content = true});
     return used;
 }
 
@@ -171,6 +171,7 @@ static void note(struct guard_text *t, struct guard_token *k, bool *clause_asked
     bool wish = w->modal == GM_NEED && t->n && (t->tokens[t->n - 1].classes & GC_PERSON1) && !t->questions;
     if ((w->classes & GC_MODAL) && !wish) t->modals |= 1u << w->modal;
     if (w->classes & GC_NEG) t->negations++;
+    if ((w->classes & GC_UNABLE) && t->n && (t->tokens[t->n - 1].classes & GC_NEG)) t->modals |= 1u << GM_CAN; /* not impossible */
     if (w->classes & GC_YESNO_END) t->questions |= 1u << GQ_YESNO;
     if (w->classes & GC_PAST) t->past = true;
     if (w->classes & GC_FUTURE) t->future = true;
@@ -218,6 +219,11 @@ static void push_word(struct guard_text *t, const struct guard_lexicon *x, size_
         k.word = w;
     }
     k.canon = w ? w->canon : k.text;
+    if (w && str_starts(w->canon, STR("date:--"))) { /* 元旦 and 1月1日 are one */
+        char date[24];
+        int m = snprintf(date, sizeof date, "d:" STR_FMT, STR_ARG(str_sub(w->canon, 6, 16)));
+        k.canon = guard_text_keep(t, (struct str){date, (size_t)m});
+    }
     k.weight = k.kind == GT_HAN && n == 1 ? 1 : 2;
     if (w) {
         k.classes = w->classes;
@@ -290,9 +296,39 @@ static size_t read_number(struct guard_text *t, const struct guard_lexicon *x, s
     return n;
 }
 
+static void push_number_phrase(struct guard_text *t, size_t i, size_t n, const struct guard_word *w)
+{
+    char text[24];
+    int m = w->number % 2 ? snprintf(text, sizeof text, "n:%d.5", w->number / 2) : snprintf(text, sizeof text, "n:%d", w->number / 2);
+    push(t, (struct guard_token){.text = span(t, i, n), .canon = guard_text_keep(t, (struct str){text, (size_t)m}), .kind = GT_NUMBER, .weight = 2, .content = true});
+}
+
 static bool symbol_counts(struct str s)
 {
     return s.n == 1 && strchr("=<>^+%", s.p[0]) != NULL;
+}
+
+/* "what does it cost", "how much is it", "how much does it cost": the price is asked once. */
+static void settle_price(struct guard_text *t)
+{
+    bool what = t->questions & 1u << GQ_WHAT, how_much = t->questions & (1u << GQ_HOWMUCH | 1u << GQ_AMOUNT);
+    for (size_t i = 0; i < t->n && (what || how_much); i++) {
+        struct guard_token *k = &t->tokens[i];
+        if (!str_eqz(k->canon, "fee") && !str_eqz(k->canon, "手续费")) continue;
+        k->content = false;
+        if (!how_much) {
+            t->questions = (t->questions & ~(1u << GQ_WHAT)) | 1u << GQ_HOWMUCH;
+            t->all_questions = (t->all_questions & ~(1u << GQ_WHAT)) | 1u << GQ_HOWMUCH;
+        }
+    }
+}
+
+/* Where the clause's "how" stands: 信用卡怎么注销 and 怎么注销信用卡 are one. */
+static void note_how(struct guard_text *t)
+{
+    t->how_at = GUARD_TOKENS_MAX;
+    for (size_t i = 0; i < t->n && t->how_at == GUARD_TOKENS_MAX; i++)
+        if (t->tokens[i].word && (t->tokens[i].classes & GC_QUESTION) && t->tokens[i].word->question == GQ_HOW) t->how_at = i;
 }
 
 void guard_text_read(struct guard_text *t, const struct guard_lexicon *x, struct str text)
@@ -310,16 +346,21 @@ void guard_text_read(struct guard_text *t, const struct guard_lexicon *x, struct
         const struct guard_unit *u = &t->units[i];
         size_t n = 1, used;
         if (u->clause_start) clause_asked = false;
-        note_clause_start(t, x, i);
         const struct guard_word *w = u->kind == GU_SYMBOL ? guard_lexicon_find(x, u->text) : guard_text_phrase(t, x, i, &n);
-        if (w && n > 1 && (w->classes & GC_YESNO_END) && !clause_ends(t, i + n) && (str_ends(w->phrase, STR("没")) || str_ends(w->phrase, STR("没有")) || str_ends(w->phrase, STR("不")))) {
+        if (w && n > 1 && (w->classes & GC_YESNO_END) && !clause_ends(t, i + n) && !str_starts(w->phrase, STR("难道")) && !str_starts(w->phrase, STR("岂")) && (str_ends(w->phrase, STR("没")) || str_ends(w->phrase, STR("没有")) || str_ends(w->phrase, STR("不")))) {
             n = 1; /* 了没 asks only at the end: 咬了没出血 */
             w = guard_lexicon_find(x, u->text);
         }
+        bool dropped = w && (w->classes & GC_DROP) && !(w->classes & GC_SYNONYM);
+        if (!dropped) note_clause_start(t, x, i);
+        else if (u->clause_start && i + n < t->n_units) t->units[i + n].clause_start = true;
         if ((u->kind == GU_SYMBOL && !w && !symbol_counts(u->text)) || (n == 1 && is_still(t, i))) {
             i++;
         } else if (!(w && (w->classes & GC_YESNO_END)) && (used = read_a_not_a(t, i)) > 0) {
             i += used;
+        } else if (w && n > 1 && (w->classes & GC_NUMBER) && u->kind == GU_WORD && !(w->classes & GC_SOFT)) {
+            push_number_phrase(t, i, n, w); /* a dozen, half an */
+            i += n;
         } else if (w && n == 1 && (w->classes & GC_MONTH) && (used = read_month(t, x, i, w)) > 0) {
             i += used;
         } else if ((u->kind == GU_DIGITS || u->kind == GU_HAN || u->kind == GU_WORD) && (used = read_number(t, x, i, w ? n : 0)) > 0) {
@@ -329,4 +370,6 @@ void guard_text_read(struct guard_text *t, const struct guard_lexicon *x, struct
             i += w ? n : 1;
         }
     }
+    settle_price(t);
+    note_how(t);
 }

@@ -54,6 +54,7 @@ struct guard_text {
     int english_words, foreign_words[8];
     char persons[GUARD_PERSONS_MAX]; /* '1', '2', '3' (they) in order of appearance */
     size_t n_persons;
+    size_t how_at;          /* token that asks "how"; GUARD_TOKENS_MAX = none */
     struct guard_unit units[GUARD_UNITS_MAX];
     size_t n_units;
     char folded[GUARD_TEXT_BYTES_MAX * 2];

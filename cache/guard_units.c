@@ -19,6 +19,7 @@ static bool is_han(uint32_t c)
 static unsigned script_of(uint32_t c)
 {
     if (is_han(c)) return GS_HAN;
+    if ((c >= 0xA0 && c <= 0xBF && c != 0xAA && c != 0xBA) || c == 0xD7 || c == 0xF7) return GS_REST;
     if (c < 0x250 || (c >= 0x1E00 && c <= 0x1EFF)) return GS_LATIN;
     if (c >= 0x370 && c <= 0x3FF) return GS_GREEK;
     if (c >= 0x400 && c <= 0x52F) return GS_CYRILLIC;
@@ -299,6 +300,13 @@ static size_t read_other(struct guard_text *t, size_t i, bool start)
     return end;
 }
 
+static bool between_hans(const struct guard_text *t, size_t i)
+{
+    uint32_t next = 0;
+    struct str rest = {t->folded + i + 1, t->folded_n - i - 1};
+    return t->n_units && t->units[t->n_units - 1].kind == GU_HAN && utf8_decode(rest, &next) && is_han(next);
+}
+
 void guard_units_read(struct guard_text *t, const struct guard_lexicon *x, struct str text)
 {
     unsigned char capitals[sizeof t->folded / 8 + 1] = {0};
@@ -321,6 +329,7 @@ void guard_units_read(struct guard_text *t, const struct guard_lexicon *x, struc
             emit(t, (struct str){t->folded + i, 1}, GU_SYMBOL, start, false);
             i++;
         } else {
+            if (c == ' ' && between_hans(t, i)) start = true; /* in Chinese a blank stands for a comma */
             if (c == '?' && t->n_units) t->units[t->n_units - 1].question_end = true;
             if (strchr(",.;:!?()[]{}\"", c)) start = true;
             i++;
