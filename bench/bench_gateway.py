@@ -108,8 +108,8 @@ def wrk(port, script, connections, seconds):
                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True).stdout
     total = int(re.search(r"(\d+) requests in", out).group(1))
     bad = re.search(r"Non-2xx or 3xx responses: (\d+)", out)
-    return {"rps": float(re.search(r"Requests/sec:\s+([\d.]+)", out).group(1)), "p50_us": micros(re.search(r"50%\s+(\S+)", out).group(1)),
-            "p99_us": micros(re.search(r"99%\s+(\S+)", out).group(1)), "requests": total, "bad": int(bad.group(1)) if bad else 0}
+    return {"rps": float(re.search(r"Requests/sec:\s+([\d.]+)", out).group(1)), "p50_us": micros(re.search(r"(?m)^ +50% +(\S+)", out).group(1)),
+            "p99_us": micros(re.search(r"(?m)^ +99% +(\S+)", out).group(1)), "requests": total, "bad": int(bad.group(1)) if bad else 0}
 
 
 def wait_ready(port, seconds=20):

@@ -1,6 +1,5 @@
 /* lookup.c - stages "key" and "find": what of the request counts, and whether the cache has a right answer. A hit is replied here; a
  * miss, and everything that goes wrong in the cache, goes on to the upstream with the reason noted. Threading: the loop's thread. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -69,7 +68,7 @@ static void on_found(void *arg, const struct cache_found *f)
         find(x, true);
         return;
     }
-    snprintf(x->out.entry, sizeof x->out.entry, "%s", f->entry_id);
+    memcpy(x->out.entry, f->entry_id, sizeof f->entry_id);
     outcome_reason(&x->out, f->reason);
     x->out.similarity = f->similarity;
     if (f->result != CACHE_MISS) {

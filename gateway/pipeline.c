@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/mem.h"
+#include "gateway/access.h"
 #include "gateway/reply.h"
 #include "gateway/series.h"
 #include "gateway/ticket.h"
@@ -67,23 +67,6 @@ enum step stage_route_known(struct exchange *x)
 }
 
 /* --- the end */
-static void access_line(const struct exchange *x, double ms)
-{
-    if (!x->gw->o.access_log) return;
-    bool cached = 1u << x->route & CACHED;
-    if (!cached) {
-        log_info("gateway", "request id=%s route=%s status=%d tenant=%s ms=%.2f bytes=%llu", x->request_id, route_name(x->route),
-                 x->status, x->tenant, ms, (unsigned long long)x->bytes_out);
-        return;
-    }
-    log_info("gateway",
-             "request id=%s route=%s status=%d cache=%s reason=%s score=%.3f tenant=%s model=%.*s stream=%d ms=%.2f up_ms=%.1f "
-             "tokens=%lld/%lld bytes=%llu",
-             x->request_id, route_name(x->route), x->status, x->out.cache, x->out.reason[0] ? x->out.reason : "-", x->out.similarity,
-             x->tenant, (int)(x->model.n < 64 ? x->model.n : 64), x->model.n ? x->model.p : "", x->req.stream, ms,
-             (double)x->upstream_us / 1e3, (long long)x->usage.prompt_tokens, (long long)x->usage.completion_tokens, (unsigned long long)x->bytes_out);
-}
-
 static void free_exchange(struct exchange *x)
 {
     ASSERT(!x->ticket && !x->proxy && !x->lookup && !x->parse);
@@ -97,10 +80,10 @@ static void free_exchange(struct exchange *x)
 static void end(struct exchange *x)
 {
     struct gateway *gw = x->gw;
-    double seconds = (double)(clock_us() - x->started_us) / 1e6;
+    uint64_t now_us = clock_us();
     if (x->client_gone || !x->status) x->status = STATUS_CLIENT_GONE;
-    series_count(x, seconds);
-    access_line(x, seconds * 1e3);
+    series_count(x, (double)(now_us - x->started_us) / 1e6);
+    if (gw->o.access_log) access_line(x, now_us);
     gw->inflight--;
     metric_set(gw->series->inflight, gw->inflight);
     free_exchange(x);
@@ -167,8 +150,13 @@ static void make_id(struct exchange *x)
 {
     struct str given = http_req_header(x->r, "x-request-id");
     if (request_id_is_good(given)) snprintf(x->request_id, sizeof x->request_id, STR_FMT, STR_ARG(given));
-    else snprintf(x->request_id, sizeof x->request_id, "req-%016llx%08llx", (unsigned long long)rng_u64(&x->gw->rng),
-                  (unsigned long long)(rng_u64(&x->gw->rng) & 0xFFFFFFFF));
+    if (x->request_id[0]) return;
+    struct hash128 random = {rng_u64(&x->gw->rng), rng_u64(&x->gw->rng)};
+    char hex[33];
+    hash_hex(random, hex);
+    memcpy(x->request_id, "req-", 4);
+    memcpy(x->request_id + 4, hex, 24);
+    x->request_id[28] = 0;
 }
 
 void pipeline_start(struct gateway *gw, struct http_req *r)

@@ -13,16 +13,35 @@ enum {
 };
 
 void outcome_init(struct outcome *o) { *o = (struct outcome){.cache = "none", .similarity = -1, .age_s = -1}; }
-void outcome_reason(struct outcome *o, const char *reason) { snprintf(o->reason, sizeof o->reason, "%s", reason); }
+
+void outcome_reason(struct outcome *o, const char *reason)
+{
+    size_t n = strnlen(reason, sizeof o->reason - 1);
+    memcpy(o->reason, reason, n);
+    o->reason[n] = 0;
+}
 
 static bool uses_cache(const struct exchange *x) { return x->route == ROUTE_CHAT || x->route == ROUTE_COMPLETIONS; }
+
+/* Without printf: on a hit the headers would be a tenth of the work (libraries that register printf hooks, as a BLAS' run-time
+ * may, make every printf several times dearer). */
+static void set_number(struct exchange *x, const char *name, uint64_t v)
+{
+    char digits[20];
+    size_t i = sizeof digits;
+    do
+        digits[--i] = (char)('0' + v % 10);
+    while (v /= 10);
+    http_set_header(x->r, name, (struct str){digits + i, sizeof digits - i});
+}
 
 static void cache_status(struct exchange *x)
 {
     const struct outcome *o = &x->out;
     if (o->age_s >= 0) {
-        http_set_headerf(x->r, "Cache-Status", "deja; hit; detail=%s", o->cache);
-        http_set_headerf(x->r, "Age", "%lld", (long long)o->age_s);
+        bool exact = !strcmp(o->cache, "exact");
+        http_set_header(x->r, "Cache-Status", exact ? STR("deja; hit; detail=exact") : STR("deja; hit; detail=semantic"));
+        set_number(x, "Age", (uint64_t)o->age_s);
     } else if (!strcmp(o->cache, "coalesced")) {
         http_set_header(x->r, "Cache-Status", STR("deja; fwd=miss; collapsed"));
     } else {
@@ -48,7 +67,7 @@ static void own_headers(struct exchange *x)
     if (o->reason[0]) http_set_header(x->r, "x-deja-reason", str_of(o->reason));
     if (o->similarity >= 0) http_set_headerf(x->r, "x-deja-similarity", "%.4f", o->similarity);
     if (o->entry[0]) http_set_header(x->r, "x-deja-entry", str_of(o->entry));
-    http_set_headerf(x->r, "x-deja-overhead-us", "%llu", (unsigned long long)(clock_us() - x->started_us - x->upstream_us));
+    set_number(x, "x-deja-overhead-us", clock_us() - x->started_us - x->upstream_us);
     cache_status(x);
 }
 
@@ -86,7 +105,7 @@ void reply_fault(struct exchange *x, enum fault f, const char *detail)
 void reply_fault_retry(struct exchange *x, enum fault f, const char *detail, uint64_t retry_ms)
 {
     uint64_t s = (retry_ms + 999) / 1000;
-    http_set_headerf(x->r, "Retry-After", "%llu", (unsigned long long)(s ? s : 1));
+    set_number(x, "Retry-After", s ? s : 1);
     reply_fault(x, f, detail);
 }
 

@@ -38,17 +38,47 @@ struct gateway_series *series_new(struct metrics *m)
 
 void series_free(struct gateway_series *s) { mem_free(s); }
 
-static void count_cache(const struct exchange *x, struct metrics *m)
+static struct metric *make_cache_series(const struct exchange *x, struct metrics *m)
 {
     struct buf labels;
-    bool hit = x->out.age_s >= 0;
     buf_init(&labels, 512);
     metrics_label(&labels, "result", str_of(x->out.cache));
     buf_char(&labels, ',');
     metrics_label(&labels, "reason", str_of(x->out.reason));
-    metric_add(metrics_get(m, METRIC_COUNTER, "deja_cache_total", labels.p ? labels.p : "",
-                           "chat and completion requests by what the cache did", 0, 0), 1);
+    struct metric *made = metrics_get(m, METRIC_COUNTER, "deja_cache_total", labels.p ? labels.p : "",
+                                      "chat and completion requests by what the cache did", 0, 0);
     buf_fini(&labels);
+    return made;
+}
+
+/* Results and reasons are few; the registry is asked once for each. */
+static struct metric *cache_series(const struct exchange *x, struct metrics *m)
+{
+    struct gateway_series *s = x->gw->series;
+    for (int i = 0; i < s->n_cache; i++)
+        if (!strcmp(s->cache[i].reason, x->out.reason) && !strcmp(s->cache[i].result, x->out.cache)) return s->cache[i].metric;
+    struct metric *made = make_cache_series(x, m);
+    if (s->n_cache == CACHE_SERIES_KNOWN) return made;
+    snprintf(s->cache[s->n_cache].result, sizeof s->cache[0].result, "%s", x->out.cache);
+    snprintf(s->cache[s->n_cache].reason, sizeof s->cache[0].reason, "%s", x->out.reason);
+    s->cache[s->n_cache++].metric = made;
+    return made;
+}
+
+static struct metric *request_series(const struct exchange *x, struct metrics *m)
+{
+    char labels[64];
+    struct metric **known = &x->gw->series->requests[x->route][x->status >= 0 && x->status < STATUSES ? x->status : 0];
+    if (*known) return *known;
+    snprintf(labels, sizeof labels, "route=\"%s\",status=\"%d\"", route_names[x->route], x->status);
+    *known = metrics_get(m, METRIC_COUNTER, "deja_requests_total", labels, "requests by route and status (499: the client left)", 0, 0);
+    return *known;
+}
+
+static void count_cache(const struct exchange *x, struct metrics *m)
+{
+    bool hit = x->out.age_s >= 0;
+    metric_add(cache_series(x, m), 1);
     if (!strcmp(x->out.cache, "coalesced")) metric_add(x->gw->series->coalesced, 1);
     if (!x->usage.known) return;
     double tokens = (double)x->usage.completion_tokens;
@@ -58,11 +88,8 @@ static void count_cache(const struct exchange *x, struct metrics *m)
 
 void series_count(const struct exchange *x, double seconds)
 {
-    char labels[64];
     struct metrics *m = x->gw->metrics;
-    snprintf(labels, sizeof labels, "route=\"%s\",status=\"%d\"", route_names[x->route], x->status);
-    metric_add(metrics_get(m, METRIC_COUNTER, "deja_requests_total", labels, "requests by route and status (499: the client left)",
-                           0, 0), 1);
+    metric_add(request_series(x, m), 1);
     metric_observe(x->gw->series->request_seconds[x->route], seconds);
     if (x->client_gone) metric_add(x->gw->series->client_gone, 1);
     if (x->upstream_us) metric_observe(x->gw->series->upstream_seconds, (double)x->upstream_us / 1e6);
