@@ -478,7 +478,12 @@ static bool words_differ(struct comparison *c)
     int longer = al->frame_a > al->frame_b ? al->frame_a : al->frame_b;
     /* the same sentence but for a piece: what true rewordings never look like */
     bool skeleton = al->frame * 2 >= longer;
-    if (al->n_left_a && al->n_left_b && (c->out->shared >= 0.5f || skeleton)) return refuse(c->out, "replaced_word", a, b);
+    if (!skeleton && (c->a->scripts & c->b->scripts & GS_HAN)) { /* cut into words otherwise, the characters may still be the same */
+        size_t units = c->a->n_units > c->b->n_units ? c->a->n_units : c->b->n_units;
+        skeleton = guard_align_units(c->a, c->b) * 5 >= units * 3;
+    }
+    bool bare = !al->shared && (al->n_a <= 1 || al->n_b <= 1); /* one word against others: nothing else to go by */
+    if (al->n_left_a && al->n_left_b && (c->out->shared >= 0.5f || skeleton || bare)) return refuse(c->out, "replaced_word", a, b);
     if ((!al->n_left_a || !al->n_left_b) && (c->out->shared >= 0.5f || skeleton)) return refuse(c->out, "added_word", a, b);
     return false;
 }
@@ -521,8 +526,12 @@ void guard_check(const struct guard *g, struct str query, struct str stored, str
     out->refused_by = "";
     out->language = guard_language(query);
     struct guard_text a, b;
-    guard_text_read(&a, g->lexicon, query);
-    guard_text_read(&b, g->lexicon, stored);
+    /* one fixed order of the two, so that ties in the alignment fall the same way whoever asks */
+    size_t n = query.n < stored.n ? query.n : stored.n;
+    int order = n ? memcmp(query.p, stored.p, n) : 0;
+    bool swap = order > 0 || (order == 0 && query.n > stored.n);
+    guard_text_read(&a, g->lexicon, swap ? stored : query);
+    guard_text_read(&b, g->lexicon, swap ? query : stored);
     if (a.too_long || b.too_long) {
         refuse(out, "length", none, none);
         return;

@@ -68,6 +68,21 @@ static size_t common(const struct guard_text *a, const uint8_t *ia, size_t na, c
     return len[0][0];
 }
 
+size_t guard_align_units(const struct guard_text *a, const struct guard_text *b)
+{
+    uint16_t row[GUARD_UNITS_MAX + 1] = {0};
+    for (size_t i = 0; i < a->n_units; i++) {
+        uint16_t diagonal = 0; /* of the row before, one to the left */
+        for (size_t j = 0; j < b->n_units; j++) {
+            uint16_t above = row[j + 1];
+            if (str_eq(a->units[i].text, b->units[j].text)) row[j + 1] = (uint16_t)(diagonal + 1);
+            else if (row[j] > above) row[j + 1] = row[j];
+            diagonal = above;
+        }
+    }
+    return row[b->n_units];
+}
+
 void guard_align(const struct guard_text *a, const struct guard_text *b, struct guard_alignment *out)
 {
     uint8_t ia[GUARD_TOKENS_MAX], ib[GUARD_TOKENS_MAX];

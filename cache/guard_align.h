@@ -15,6 +15,8 @@ struct guard_alignment {
     size_t all_in_order, all_a, all_b;    /* pairs and tokens, grammar included */
     int frame, frame_a, frame_b;          /* the same by weight: how much of the sentence is word for word the same */
 };
+/* Units in common, in order: the same measure before any meaning is read into characters. */
+size_t guard_align_units(const struct guard_text *a, const struct guard_text *b);
 void guard_align(const struct guard_text *a, const struct guard_text *b, struct guard_alignment *out);
 bool guard_tokens_equal(const struct guard_token *a, const struct guard_token *b);
 

@@ -192,7 +192,8 @@ static bool carries_content(const struct guard_text *t, const struct guard_token
     if (k->kind == GT_NUMBER) return !k->weak;
     if (!k->word || k->asks_also) return true;
     uint32_t c = k->word->classes;
-    if (c & (GC_PERSON3 | GC_SYNONYM)) return !(c & (GC_SOFT | GC_UNABLE)) || (c & GC_PERSON3);
+    if ((c & GC_UNABLE) && (c & GC_SYNONYM)) return true; /* 打不开 says what cannot be done */
+    if (c & (GC_PERSON3 | GC_SYNONYM)) return !(c & GC_SOFT) || (c & GC_PERSON3);
     if (c & (GC_SOFT | GC_DROP | GC_QUESTION | GC_QUANT | GC_MODAL | GC_NEG | GC_YESNO_END | GC_WHEN | GC_WEAK_WHEN)) return false;
     if ((c & GC_MEASURE) && !(c & (GC_UNIT | GC_CURRENCY)) && t->n && t->tokens[t->n - 1].word &&
         ((t->tokens[t->n - 1].word->classes & (GC_QUESTION | GC_QUANT)) || points_out(t->tokens[t->n - 1].text)))
