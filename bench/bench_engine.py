@@ -220,7 +220,7 @@ def report(o, values, texts, machine):
         unit, higher, must = METRICS[name]
         ours = statistics.median(values["deja"][name])
         spread = (max(values["deja"][name]) - min(values["deja"][name])) / ours if ours else 0
-        peer = statistics.median(values["peer"][name]) if has_peer else None
+        peer = statistics.median(values["peer"][name]) if has_peer and name in values["peer"] else None
         ratio = (ours / peer if higher else peer / ours) if peer and ours else None
         met = None if ratio is None or must is None else ratio >= must
         failed |= met is False
@@ -251,7 +251,7 @@ def main():
     if not os.path.exists(o.model):
         sys.exit(f"bench: there is no model file {o.model}; ./dev models smollm2 brings it")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    servers, values, texts = [], {}, {}
+    servers, values, texts, stopped = [], {"deja": {}}, {}, None
     try:
         servers = open_servers(o)
         for s in servers:
@@ -259,17 +259,25 @@ def main():
         for r in range(o.rounds):
             for name in o.scenarios.split(","):
                 for s in servers if r % 2 == 0 else servers[::-1]:
+                    print(f"# round {r + 1} of {o.rounds}: {name}, {s.name}", file=sys.stderr)
                     got, said = SCENARIOS[name](s, f"{name} {r}", o.tokens)  # no two scenarios share a prompt
                     for k, v in got.items():
                         values.setdefault(s.name, {}).setdefault(k, []).append(v)
                     if s.name == "deja" and r == 0:
                         texts[name] = said
+    except (SystemExit, KeyboardInterrupt) as e:  # what was measured is shown all the same
+        stopped = e
     finally:
         for s in servers:
             if s.process:
                 s.process.terminate()
-                s.process.wait(20)
-    return report(o, values, texts, os.environ.get("DEJA_MACHINE", "unnamed machine"))
+                try:
+                    s.process.wait(20)
+                except subprocess.TimeoutExpired:
+                    s.process.kill()
+    if stopped:
+        print(f"bench: stopped early: {stopped}", file=sys.stderr)
+    return report(o, values, texts, os.environ.get("DEJA_MACHINE", "unnamed machine")) or stopped is not None
 
 
 if __name__ == "__main__":
