@@ -190,31 +190,30 @@ def wait_ready(server, paths):
     raise SystemExit(f"bench: {server.name} is not ready after 120 s")
 
 
-def start(name, argv, port, model, paths):
+def start(servers, name, argv, port, model, paths):
     s = Server(name, "127.0.0.1", port, model)
+    servers.append(s)  # first, so that it is ended whatever happens
     s.process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_ready(s, paths)
-    return s
 
 
-def open_servers(o):
+def open_servers(o, servers):
     port = free_port()
     argv = [BIN, "engine", "--port", str(port), "--model", o.model, "--served-model-name", "bench", *shlex.split(o.engine_args)]
-    servers = [start("deja", argv, port, "bench", ["/ready"])]
+    start(servers, "deja", argv, port, "bench", ["/ready"])
     if o.peer_cmd:
         port = free_port()
         argv = [x.format(port=port, model=o.model) for x in shlex.split(o.peer_cmd)]
-        servers.append(start("peer", argv, port, o.peer_model, ["/ready", "/health"]))
+        start(servers, "peer", argv, port, o.peer_model, ["/ready", "/health", "/v1/models"])
     elif o.peer:
         u = urllib.parse.urlparse(o.peer)
         servers.append(Server("peer", u.hostname, u.port or 80, o.peer_model))
-    return servers
 
 
 def report(o, values, texts, machine):
     failed = False
     has_peer = "peer" in values
-    if not o.json:
+    if not o.json and values["deja"]:
         print(f"{'value':24} {'deja':>12} {'peer':>12} {'ratio':>7} {'must':>5}  unit   (median of {o.rounds}; spread = (max-min)/median)")
     for name in values["deja"]:
         unit, higher, must = METRICS[name]
@@ -253,7 +252,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     servers, values, texts, stopped = [], {"deja": {}}, {}, None
     try:
-        servers = open_servers(o)
+        open_servers(o, servers)
         for s in servers:
             s.complete("warm up", 4)
         for r in range(o.rounds):
