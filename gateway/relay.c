@@ -1,8 +1,6 @@
 /* relay.c - see relay.h. */
 #include "gateway/relay.h"
 
-#include <stdio.h>
-
 #include "base/crypto.h"
 
 /* Other spellings of a key: they pass only where a client's own key is meant for the upstream. */
@@ -32,7 +30,13 @@ void relay_headers(const struct exchange *x, struct header_list *out, bool keep_
 void relay_salt(const struct exchange *x, char out[33])
 {
     uint8_t mac[32];
+    out[0] = 0;
+    if (!x->gw->o.engine_url[0]) return; /* nobody would read it */
     hmac_sha256(str_of(x->gw->secret), str_of(x->tenant), mac);
-    for (int i = 0; i < 16; i++)
-        snprintf(out + 2 * i, 3, "%02x", mac[i]);
+    static const char hex[] = "0123456789abcdef";
+    for (int i = 0; i < 16; i++) {
+        out[2 * i] = hex[mac[i] >> 4];
+        out[2 * i + 1] = hex[mac[i] & 15];
+    }
+    out[32] = 0;
 }

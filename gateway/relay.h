@@ -7,7 +7,7 @@
 /* Everything end-to-end but credentials (the call adds those per target) and x-deja-*. keep_encoding: Accept-Encoding passes, because
  * nobody here reads the answer. */
 void relay_headers(const struct exchange *x, struct header_list *out, bool keep_encoding);
-/* HMAC of the tenant, 32 hex digits: keeps tenants apart in the engine's prefix cache. */
+/* HMAC of the tenant, 32 hex digits: keeps tenants apart in the engine's prefix cache. "" when there is no engine. */
 void relay_salt(const struct exchange *x, char out[33]);
 
 #endif

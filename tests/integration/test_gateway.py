@@ -14,7 +14,7 @@ import unittest
 import uuid
 
 from tests.integration.fake_upstream import FakeUpstream
-from tests.integration.rig import Rig, call, free_port
+from tests.integration.rig import BIN, E5, MINILM, Rig, call, free_port, model
 
 
 def unique(text=""):
@@ -98,7 +98,6 @@ class Caching(GatewayCase):
         q = unique("shared")
         self.ask(q)
         port = free_port()
-        from tests.integration.rig import BIN
         second = self.rig.add("second", [BIN, "gateway", "--port", str(port), "--upstream", self.up.url, "--redis", self.rig.redis_url])
         second.wait_for(lambda: call(port, "GET", "/ready")[0] == 200, 20)
         try:
@@ -677,6 +676,42 @@ class Operating(GatewayCase):
                 got = [j.result() for j in [pool.submit(call, rig.port, "POST", "/v1/chat/completions", body(i)) for i in range(6)]]
             self.assertEqual(sorted(s for s, _, _ in got), [200, 200, 503, 503, 503, 503])
             self.assertTrue(all(h.get("retry-after") == "1" for s, h, _ in got if s == 503))
+
+
+class Rewordings(GatewayCase):
+    """Only that the gateway carries the semantic step through; what counts as the same is the cache's own test."""
+
+    @classmethod
+    def setUpClass(cls):
+        path = model(E5) or model(MINILM)
+        if not path:
+            raise unittest.SkipTest("no embedding model in the model cache (./dev models e5)")
+        cls.options = ("--embed-model", path, "--cache-embed-deadline-ms", "2000")
+        super().setUpClass()
+
+    def test_rewording_is_a_semantic_hit_with_headers_and_another_question_is_not(self):
+        key = {"Authorization": "Bearer " + unique("k").strip().replace(" ", "")}
+        first = self.ask("How do I reset my password?", key)
+        time.sleep(0.3)
+        s, h, b = self.ask("How can I reset my password", key)
+        self.assertEqual((s, h["x-deja-cache"], h["cache-status"]), (200, "semantic", "deja; hit; detail=semantic"))
+        self.assertGreater(float(h["x-deja-similarity"]), 0.8)
+        self.assertEqual(h["x-deja-entry"], first[1]["x-deja-entry"])
+        self.assertEqual(json.loads(b)["choices"], json.loads(first[2])["choices"])
+        evs, done = events(self.ask("please, how can I reset my password?", key, stream=True)[2])
+        self.assertEqual((text_of(evs), done), (json.loads(first[2])["choices"][0]["message"]["content"], True))
+        s, h, _ = self.ask("How do I delete my password?", key)
+        self.assertEqual(h["x-deja-cache"], "miss")
+        self.assertTrue(h["x-deja-reason"])
+
+    def test_clients_can_tighten_and_tenants_stay_apart(self):
+        key = {"Authorization": "Bearer " + unique("k").strip().replace(" ", "")}
+        self.ask("What are your opening hours?", key)
+        time.sleep(0.3)
+        ask = lambda **more: self.ask("what are your opening hours please", {**key, **{k.replace("_", "-"): v for k, v in more.items()}, "Cache-Control": "no-store"})[1]
+        self.assertEqual(ask()["x-deja-cache"], "semantic")
+        self.assertEqual(ask(x_deja_cache="exact")["x-deja-cache"], "miss")
+        self.assertEqual(ask(Authorization="Bearer someone-else")["x-deja-cache"], "miss")
 
 
 CLIENT = r"""
