@@ -1,4 +1,5 @@
-/* engine.c - life of an engine and the way in: sizes, submit, cancel, stats. The work is in engine_step.c. */
+/* engine.c - life of an engine and the way in: sizes, submit, cancel, stats. The work is in
+ * engine_step.c. */
 #include "engine/engine.h"
 
 #include <string.h>
@@ -11,11 +12,21 @@
 #include "engine/model/gguf.h"
 #include "engine/model/model_plan.h"
 
-static void model_forward_call(void *arg, const struct model_batch *b, float *logits) { model_forward(arg, b, logits); }
-static void model_copy_call(void *arg, int32_t dst, int32_t src, int n) { model_kv_copy(arg, dst, src, n); }
-static void model_close_call(void *arg) { model_close(arg); }
+static void model_forward_call(void *arg, const struct model_batch *b, float *logits)
+{
+    model_forward(arg, b, logits);
+}
+static void model_copy_call(void *arg, int32_t dst, int32_t src, int n)
+{
+    model_kv_copy(arg, dst, src, n);
+}
+static void model_close_call(void *arg)
+{
+    model_close(arg);
+}
 
-enum err engine_open_with(struct engine **out, const struct engine_forward *model, const struct engine_sizes *size, struct errmsg *e)
+enum err engine_open_with(struct engine **out, const struct engine_forward *model,
+                          const struct engine_sizes *size, struct errmsg *e)
 {
     *out = NULL;
     size_t n_logits = (size_t)size->max_num_seqs * (size_t)model->n_vocab;
@@ -25,10 +36,17 @@ enum err engine_open_with(struct engine **out, const struct engine_forward *mode
     g->next_id = 1;
     pthread_mutex_init(&g->lock, NULL);
     pthread_cond_init(&g->wake, NULL);
-    struct sched_options so = {.n_blocks = size->n_blocks, .block_tokens = size->block_size, .max_running = size->max_num_seqs,
-                               /* all that engine_submit lets in may wait at once: the queue's bound is kept there */
-                               .max_waiting = size->queue_max + size->max_num_seqs, .max_batch_rows = size->max_batch, .max_len = size->max_len,
-                               .prefix_caching = size->prefix_caching, .hash_seed = rng_entropy(), .root = size->root};
+    struct sched_options so = {
+        .n_blocks = size->n_blocks,
+        .block_tokens = size->block_size,
+        .max_running = size->max_num_seqs,
+        /* all that engine_submit lets in may wait at once: the queue's bound is kept there */
+        .max_waiting = size->queue_max + size->max_num_seqs,
+        .max_batch_rows = size->max_batch,
+        .max_len = size->max_len,
+        .prefix_caching = size->prefix_caching,
+        .hash_seed = rng_entropy(),
+        .root = size->root};
     g->sched = sched_new(&so);
     sched_set_prompt_rows(g->sched, size->prompt_rows);
     g->batch = batch_new(size->max_batch, size->max_num_seqs);
@@ -50,10 +68,15 @@ enum err engine_open_with(struct engine **out, const struct engine_forward *mode
     return OK;
 }
 
-static int or_default(int v, int preset) { return v > 0 ? v : preset; }
+static int or_default(int v, int preset)
+{
+    return v > 0 ? v : preset;
+}
 
-/* Every size from options and the file's header, before weights are read, so that a wrong one costs no loading time. */
-static enum err resolve_sizes(const struct engine_options *o, struct engine_sizes *s, struct errmsg *e)
+/* Every size from options and the file's header, before weights are read, so that a wrong one costs
+ * no loading time. */
+static enum err resolve_sizes(const struct engine_options *o, struct engine_sizes *s,
+                              struct errmsg *e)
 {
     struct gguf *file;
     struct model_plan plan;
@@ -64,27 +87,41 @@ static enum err resolve_sizes(const struct engine_options *o, struct engine_size
         gguf_close(file);
         return code;
     }
-    uint64_t per_token = (uint64_t)plan.n_layer * (uint64_t)plan.n_kv_head * (uint64_t)plan.head_dim * 2 * (o->exact ? 4 : 2);
+    uint64_t per_token = (uint64_t)plan.n_layer * (uint64_t)plan.n_kv_head *
+                         (uint64_t)plan.head_dim * 2 * (o->exact ? 4 : 2);
     int context = plan.context_length;
     model_plan_fini(&plan);
     gguf_close(file);
 
-    *s = (struct engine_sizes){.block_size = or_default(o->block_size, 16), .max_len = or_default(o->max_model_len, context),
-                               .max_num_seqs = or_default(o->max_num_seqs, 16), .max_batch = or_default(o->max_num_batched_tokens, 256),
-                               .queue_max = or_default(o->queue_max, 256), .prefix_caching = o->prefix_caching};
-    if (s->max_len > context) return err_set(e, ERR_RANGE, "max_model_len %d is over the model's context of %d positions", s->max_len, context);
+    *s = (struct engine_sizes){.block_size = or_default(o->block_size, 16),
+                               .max_len = or_default(o->max_model_len, context),
+                               .max_num_seqs = or_default(o->max_num_seqs, 16),
+                               .max_batch = or_default(o->max_num_batched_tokens, 256),
+                               .queue_max = or_default(o->queue_max, 256),
+                               .prefix_caching = o->prefix_caching};
+    if (s->max_len > context)
+        return err_set(e, ERR_RANGE, "max_model_len %d is over the model's context of %d positions",
+                       s->max_len, context);
     if (s->max_len < 2) return err_set(e, ERR_RANGE, "max_model_len %d is below 2", s->max_len);
     if (s->max_batch < s->max_num_seqs) s->max_batch = s->max_num_seqs;
-    s->prompt_rows = or_default(o->prompt_rows_decoding, s->max_batch / 4 > 32 ? s->max_batch / 4 : 32);
-    uint64_t bytes = o->kv_bytes ? o->kv_bytes : 512u << 20, block_bytes = per_token * (uint64_t)s->block_size;
-    uint64_t one = ((uint64_t)s->max_len + (uint64_t)s->block_size - 1) / (uint64_t)s->block_size, n = bytes / block_bytes;
+    s->prompt_rows =
+        or_default(o->prompt_rows_decoding, s->max_batch / 4 > 32 ? s->max_batch / 4 : 32);
+    uint64_t bytes = o->kv_bytes ? o->kv_bytes : 512u << 20,
+             block_bytes = per_token * (uint64_t)s->block_size;
+    uint64_t one = ((uint64_t)s->max_len + (uint64_t)s->block_size - 1) / (uint64_t)s->block_size,
+             n = bytes / block_bytes;
     if (n < one) {
         if (o->kv_bytes)
-            return err_set(e, ERR_RANGE, "kv_bytes %llu holds %llu tokens; one sequence of max_model_len %d needs %llu bytes",
-                           (unsigned long long)bytes, (unsigned long long)(n * (uint64_t)s->block_size), s->max_len, (unsigned long long)(one * block_bytes));
+            return err_set(e, ERR_RANGE,
+                           "kv_bytes %llu holds %llu tokens; one sequence of max_model_len %d "
+                           "needs %llu bytes",
+                           (unsigned long long)bytes,
+                           (unsigned long long)(n * (uint64_t)s->block_size), s->max_len,
+                           (unsigned long long)(one * block_bytes));
         n = one;
     }
-    uint64_t useful = one * (uint64_t)s->max_num_seqs * 4; /* beyond it only ever older prefixes would be kept */
+    uint64_t useful =
+        one * (uint64_t)s->max_num_seqs * 4; /* beyond it only ever older prefixes would be kept */
     if (!o->kv_bytes && n > useful) n = useful;
     if (n > 1 << 24) n = 1 << 24;
     s->n_blocks = (int)n;
@@ -98,21 +135,33 @@ enum err engine_open(struct engine **out, const struct engine_options *o, struct
     *out = NULL;
     enum err code = resolve_sizes(o, &size, e);
     if (code) return code;
-    struct model_options mo = {.n_threads = o->n_threads, .block_tokens = size.block_size, .n_blocks = size.n_blocks, .max_batch_tokens = size.max_batch,
-                               .max_seqs = size.max_num_seqs, .context_max = size.max_len, .isa = o->isa, .exact = o->exact};
+    struct model_options mo = {.n_threads = o->n_threads,
+                               .block_tokens = size.block_size,
+                               .n_blocks = size.n_blocks,
+                               .max_batch_tokens = size.max_batch,
+                               .max_seqs = size.max_num_seqs,
+                               .context_max = size.max_len,
+                               .isa = o->isa,
+                               .exact = o->exact};
     code = model_open(&m, o->model_path, &mo, e);
     if (code) return code;
     const struct model_info *info = model_info(m);
     size.root = hash_bytes(0, str_of(info->file_hash));
-    struct engine_forward f = {m, model_forward_call, model_copy_call, model_close_call, info, model_gguf(m), info->n_vocab};
+    struct engine_forward f = {m,    model_forward_call, model_copy_call, model_close_call,
+                               info, model_gguf(m),      info->n_vocab};
     code = engine_open_with(out, &f, &size, e);
     if (code) {
         model_close(m);
         return code;
     }
-    log_info("engine", "model=%s arch=%s layers=%d vocab=%d max_len=%d max_num_seqs=%d batch=%d kv_blocks=%d block=%d kv_mib=%llu full_length_seqs=%d",
-             info->name, info->arch, info->n_layer, info->n_vocab, size.max_len, size.max_num_seqs, size.max_batch, size.n_blocks, size.block_size,
-             (unsigned long long)(info->kv_bytes_per_token * (uint64_t)size.block_size * (uint64_t)size.n_blocks >> 20),
+    log_info("engine",
+             "model=%s arch=%s layers=%d vocab=%d max_len=%d max_num_seqs=%d batch=%d kv_blocks=%d "
+             "block=%d kv_mib=%llu full_length_seqs=%d",
+             info->name, info->arch, info->n_layer, info->n_vocab, size.max_len, size.max_num_seqs,
+             size.max_batch, size.n_blocks, size.block_size,
+             (unsigned long long)(info->kv_bytes_per_token * (uint64_t)size.block_size *
+                                      (uint64_t)size.n_blocks >>
+                                  20),
              size.n_blocks / ((size.max_len + size.block_size - 1) / size.block_size));
     return OK;
 }
@@ -140,10 +189,22 @@ void engine_close(struct engine *g)
     mem_free(g);
 }
 
-const struct model_info *engine_model(const struct engine *g) { return g->model.info; }
-const struct gguf *engine_gguf(const struct engine *g) { return g->model.gguf; }
-int engine_max_len(const struct engine *g) { return g->size.max_len; }
-int engine_block_size(const struct engine *g) { return g->size.block_size; }
+const struct model_info *engine_model(const struct engine *g)
+{
+    return g->model.info;
+}
+const struct gguf *engine_gguf(const struct engine *g)
+{
+    return g->model.gguf;
+}
+int engine_max_len(const struct engine *g)
+{
+    return g->size.max_len;
+}
+int engine_block_size(const struct engine *g)
+{
+    return g->size.block_size;
+}
 
 void request_free(struct request *r)
 {
@@ -154,24 +215,33 @@ void request_free(struct request *r)
     mem_free(r);
 }
 
-static enum err check_prompt(const struct engine *g, const struct engine_submit_options *o, struct errmsg *e)
+static enum err check_prompt(const struct engine *g, const struct engine_submit_options *o,
+                             struct errmsg *e)
 {
-    ASSERT(o->n >= 1 && o->n <= ENGINE_CHOICES_MAX && o->n_end_ids >= 0 && o->n_end_ids <= ENGINE_END_IDS_MAX);
+    ASSERT(o->n >= 1 && o->n <= ENGINE_CHOICES_MAX && o->n_end_ids >= 0 &&
+           o->n_end_ids <= ENGINE_END_IDS_MAX);
     if (o->n_prompt < 1) return err_set(e, ERR_RANGE, "the prompt is empty");
     int64_t pool = (int64_t)g->size.n_blocks * g->size.block_size;
     if (o->n_prompt >= g->size.max_len)
-        return err_set(e, ERR_TOO_LARGE, "the prompt has %d tokens and max_tokens is %d, but the context is %d tokens: at most %d for the prompt", o->n_prompt,
-                       o->max_tokens > 0 ? o->max_tokens : 1, g->size.max_len, g->size.max_len - 1);
+        return err_set(e, ERR_TOO_LARGE,
+                       "the prompt has %d tokens and max_tokens is %d, but the context is %d "
+                       "tokens: at most %d for the prompt",
+                       o->n_prompt, o->max_tokens > 0 ? o->max_tokens : 1, g->size.max_len,
+                       g->size.max_len - 1);
     if (o->n_prompt >= pool)
-        return err_set(e, ERR_TOO_LARGE, "the prompt has %d tokens, but the KV cache holds %lld: at most %lld for the prompt", o->n_prompt, (long long)pool,
-                       (long long)pool - 1);
+        return err_set(
+            e, ERR_TOO_LARGE,
+            "the prompt has %d tokens, but the KV cache holds %lld: at most %lld for the prompt",
+            o->n_prompt, (long long)pool, (long long)pool - 1);
     for (int i = 0; i < o->n_prompt; i++)
         if (o->prompt[i] < 0 || o->prompt[i] >= g->model.n_vocab)
-            return err_set(e, ERR_RANGE, "prompt token %d is %d, outside the vocabulary of %d", i, o->prompt[i], g->model.n_vocab);
+            return err_set(e, ERR_RANGE, "prompt token %d is %d, outside the vocabulary of %d", i,
+                           o->prompt[i], g->model.n_vocab);
     return OK;
 }
 
-static enum err fill_choice(struct engine *g, struct request *r, int i, const struct engine_submit_options *o, struct errmsg *e)
+static enum err fill_choice(struct engine *g, struct request *r, int i,
+                            const struct engine_submit_options *o, struct errmsg *e)
 {
     struct choice *c = &r->choices[i];
     struct sampler_params sampling = o->sampling;
@@ -195,8 +265,9 @@ static enum err enqueue(struct engine *g, struct request *r, uint64_t *id_out, s
     if (g->closing) {
         code = err_set(e, ERR_CLOSED, "the engine is closing");
     } else if (r->n_choices > room) {
-        code = err_set(e, ERR_FULL, "%d choices run or wait (max_num_seqs %d, queue %d), no room for %d more", g->n_live_choices, g->size.max_num_seqs,
-                       g->size.queue_max, r->n_choices);
+        code = err_set(e, ERR_FULL,
+                       "%d choices run or wait (max_num_seqs %d, queue %d), no room for %d more",
+                       g->n_live_choices, g->size.max_num_seqs, g->size.queue_max, r->n_choices);
     } else {
         *id_out = r->id = g->next_id++; /* before the step thread can see, and end, it */
         if (g->inbox_last)
@@ -212,7 +283,8 @@ static enum err enqueue(struct engine *g, struct request *r, uint64_t *id_out, s
     return code;
 }
 
-enum err engine_submit(struct engine *g, const struct engine_submit_options *o, uint64_t *id_out, struct errmsg *e)
+enum err engine_submit(struct engine *g, const struct engine_submit_options *o, uint64_t *id_out,
+                       struct errmsg *e)
 {
     enum err code = check_prompt(g, o, e);
     if (code) return code;

@@ -1,4 +1,5 @@
-/* engine_main.c - options, the loop, signals: `deja engine --model FILE.gguf`. SIGTERM and SIGINT drain; a second one stops at once. */
+/* engine_main.c - options, the loop, signals: `deja engine --model FILE.gguf`. SIGTERM and SIGINT
+ * drain; a second one stops at once. */
 #include "engine/engine_main.h"
 
 #include <signal.h>
@@ -19,7 +20,10 @@ struct run {
     bool stopping;
 };
 
-static void stop(void *arg) { loop_stop(((struct run *)arg)->loop); }
+static void stop(void *arg)
+{
+    loop_stop(((struct run *)arg)->loop);
+}
 
 static void on_signal(void *arg, int signo)
 {
@@ -29,7 +33,8 @@ static void on_signal(void *arg, int signo)
         return;
     }
     r->stopping = true;
-    log_info("engine", "%s: draining for at most %d ms", signo == SIGTERM ? "SIGTERM" : "SIGINT", r->drain_ms);
+    log_info("engine", "%s: draining for at most %d ms", signo == SIGTERM ? "SIGTERM" : "SIGINT",
+             r->drain_ms);
     loop_timer_arm(r->deadline, (uint64_t)r->drain_ms);
     server_drain(r->server, stop, r);
 }
@@ -43,7 +48,7 @@ static int check_file(const char *path)
     if (code)
         fprintf(stderr, "%s: %s\n", path, e.text);
     else
-        printf("%s: %.*s\n", path, (int)b.n, b.n ? b.p : "");
+        fprintf(stdout, "%s: %.*s\n", path, (int)b.n, b.n ? b.p : "");
     buf_fini(&b);
     return code ? EXIT_START : 0;
 }
@@ -62,7 +67,8 @@ static int serve(const struct server_options *o)
     enum err code = server_open(&r.server, r.loop, o, &e);
     if (!code) {
         r.deadline = loop_timer_new(r.loop, stop, &r);
-        if (loop_on_signal(r.loop, SIGTERM, on_signal, &r) || loop_on_signal(r.loop, SIGINT, on_signal, &r))
+        if (loop_on_signal(r.loop, SIGTERM, on_signal, &r) ||
+            loop_on_signal(r.loop, SIGINT, on_signal, &r))
             log_warn("engine", "signals cannot be handled: SIGTERM will not drain");
         loop_run(r.loop);
         loop_timer_free(r.deadline);
@@ -85,13 +91,14 @@ int engine_main(int argc, char **argv)
         struct buf b;
         buf_init(&b, 1 << 20);
         conf_help(c, &b);
-        printf("deja engine --model FILE.gguf [options]\n\n%.*s", (int)b.n, b.p);
+        fprintf(stdout, "deja engine --model FILE.gguf [options]\n\n%.*s", (int)b.n, b.p);
         buf_fini(&b);
         conf_free(c);
         return 0;
     }
     if (!code) code = server_options_read(c, &o, &e);
-    if (!code && log_level_parse(o.log_level, &level)) code = err_set(&e, ERR_INVALID, "option log_level: expected error, warn, info or debug");
+    if (!code && log_level_parse(o.log_level, &level))
+        code = err_set(&e, ERR_INVALID, "option log_level: expected error, warn, info or debug");
     if (code) {
         status = complain(&e, EXIT_OPTIONS);
     } else {

@@ -1,16 +1,22 @@
-/* engine_step.c - the step thread: takes what was submitted or cancelled, lets the scheduler plan, runs the model once, samples, calls back.
- * Nothing else touches the scheduler, the KV blocks or the samplers. */
+/* engine_step.c - the step thread: takes what was submitted or cancelled, lets the scheduler plan,
+ * runs the model once, samples, calls back. Nothing else touches the scheduler, the KV blocks or
+ * the samplers. */
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/engine_private.h"
 
-static void end_choice(struct engine *g, struct choice *c, enum engine_finish finish, const char *error)
+static void end_choice(struct engine *g, struct choice *c, enum engine_finish finish,
+                       const char *error)
 {
     struct request *r = c->request;
     ASSERT(!c->ended);
-    struct engine_end end = {.choice = c->index, .finish = finish, .prompt_tokens = r->n_prompt, .completion_tokens = c->n_generated, .error = error};
+    struct engine_end end = {.choice = c->index,
+                             .finish = finish,
+                             .prompt_tokens = r->n_prompt,
+                             .completion_tokens = c->n_generated,
+                             .error = error};
     if (c->seq >= 0) {
         end.cached_tokens = sched_cached_tokens(g->sched, c->seq);
         if (end.cached_tokens > r->n_prompt) end.cached_tokens = r->n_prompt;
@@ -26,28 +32,40 @@ static void end_choice(struct engine *g, struct choice *c, enum engine_finish fi
         g->count.finished++;
         atomic_store(&g->last_success_ms, clock_ms());
         break;
-    case ENGINE_CANCELLED: g->count.cancelled++; break;
-    case ENGINE_FAILED: g->count.failed++; break;
+    case ENGINE_CANCELLED:
+        g->count.cancelled++;
+        break;
+    case ENGINE_FAILED:
+        g->count.failed++;
+        break;
     }
     if (r->on_end) r->on_end(r->arg, &end);
 }
 
-static void end_request(struct engine *g, struct request *r, enum engine_finish finish, const char *error)
+static void end_request(struct engine *g, struct request *r, enum engine_finish finish,
+                        const char *error)
 {
     for (int i = 0; i < r->n_choices; i++)
         if (!r->choices[i].ended) end_choice(g, &r->choices[i], finish, error);
 }
 
-/* Hands a request's choices to the scheduler; the second and later ones share the first one's prompt. */
+/* Hands a request's choices to the scheduler; the second and later ones share the first one's
+ * prompt. */
 static void start_request(struct engine *g, struct request *r)
 {
     for (int i = 0; i < r->n_choices; i++) {
         struct choice *c = &r->choices[i];
-        struct sched_request q = {.tokens = c->tokens, .n_prompt = r->n_prompt, .n_limit = r->n_limit, .salt = r->salt,
-                                  .class = r->priority ? SCHED_BATCH : SCHED_ONLINE, .fork_of = i ? r->choices[0].seq : -1};
+        struct sched_request q = {.tokens = c->tokens,
+                                  .n_prompt = r->n_prompt,
+                                  .n_limit = r->n_limit,
+                                  .salt = r->salt,
+                                  .class = r->priority ? SCHED_BATCH : SCHED_ONLINE,
+                                  .fork_of = i ? r->choices[0].seq : -1};
         if (sched_add(g->sched, &q, clock_ms(), &c->seq, NULL)) {
-            /* engine_submit has checked size and room, so this is a bug; the others must not suffer for it */
-            log_error("engine", "request id=%llu was refused by the scheduler", (unsigned long long)r->id);
+            /* engine_submit has checked size and room, so this is a bug; the others must not suffer
+             * for it */
+            log_error("engine", "request id=%llu was refused by the scheduler",
+                      (unsigned long long)r->id);
             c->seq = -1;
             end_request(g, r, ENGINE_FAILED, "the scheduler refused the request");
             return;
@@ -79,7 +97,8 @@ static void reap(struct engine *g)
     }
 }
 
-/* Waits while there is nothing to do; puts the inbox in front of the live list, of which *old was the head. False: closing. */
+/* Waits while there is nothing to do; puts the inbox in front of the live list, of which *old was
+ * the head. False: closing. */
 static bool take_inbox(struct engine *g, struct request **old, bool *cancels)
 {
     pthread_mutex_lock(&g->lock);
@@ -105,7 +124,8 @@ static bool take_inbox(struct engine *g, struct request **old, bool *cancels)
     return go;
 }
 
-/* Only this thread changes the live list, so it may be walked without the lock; the flag is read under it. */
+/* Only this thread changes the live list, so it may be walked without the lock; the flag is read
+ * under it. */
 static void end_cancelled(struct engine *g)
 {
     for (struct request *r = g->live; r; r = r->next) {
@@ -139,7 +159,11 @@ static void sample(struct engine *g, struct choice *c, float *logits)
         end_choice(g, c, ENGINE_STOP, NULL);
         return;
     }
-    struct engine_token t = {.choice = c->index, .id = pick.token, .logprob = pick.logprob, .top = pick.top, .n_top = pick.n_top};
+    struct engine_token t = {.choice = c->index,
+                             .id = pick.token,
+                             .logprob = pick.logprob,
+                             .top = pick.top,
+                             .n_top = pick.n_top};
     bool go_on = !r->on_token || r->on_token(r->arg, &t);
     sched_token(g->sched, c->seq, pick.token);
     if (!go_on)
@@ -168,11 +192,18 @@ static void forward(struct engine *g, const struct sched_plan *plan)
 {
     struct batch *b = g->batch;
     for (int i = 0; i < plan->n_copies; i++)
-        g->model.kv_copy(g->model.arg, plan->copies[i].dst, plan->copies[i].src, plan->copies[i].n_tokens);
+        g->model.kv_copy(g->model.arg, plan->copies[i].dst, plan->copies[i].src,
+                         plan->copies[i].n_tokens);
     if (!plan->n_rows) return;
     batch_fill(b, g->sched, plan);
-    struct model_batch mb = {.n_rows = b->n_rows, .token = b->token, .pos = b->pos, .seq = b->seq, .n_seqs = b->n_seqs,
-                             .block_table = b->block_table, .n_out = b->n_out, .out_row = b->out_row};
+    struct model_batch mb = {.n_rows = b->n_rows,
+                             .token = b->token,
+                             .pos = b->pos,
+                             .seq = b->seq,
+                             .n_seqs = b->n_seqs,
+                             .block_table = b->block_table,
+                             .n_out = b->n_out,
+                             .out_row = b->out_row};
     g->model.forward(g->model.arg, &mb, g->logits);
 }
 

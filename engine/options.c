@@ -11,48 +11,86 @@ enum { BLOCK_MIN = 8 };
 
 static const struct conf_row rows[] = {
     {"model", CONF_STR, "", 0, 4096, "", 0, "GGUF file of the language model (llama, qwen2)", "m"},
-    {"served_model_name", CONF_STR, "", 0, 256, "", 0, "name clients ask for; empty = the file's name without .gguf", NULL},
-    {"embed_model", CONF_STR, "", 0, 4096, "", 0, "GGUF file of an embedding model for /v1/embeddings; empty or none = no such endpoint", NULL},
+    {"served_model_name", CONF_STR, "", 0, 256, "", 0,
+     "name clients ask for; empty = the file's name without .gguf", NULL},
+    {"embed_model", CONF_STR, "", 0, 4096, "", 0,
+     "GGUF file of an embedding model for /v1/embeddings; empty or none = no such endpoint", NULL},
     {"host", CONF_STR, "127.0.0.1", 0, 255, "", 0, "address to listen on", NULL},
-    {"port", CONF_INT, "8000", 0, 65535, "", 0, "port to listen on; 0 takes any free one and logs it", NULL},
-    {"max_model_len", CONF_INT, "0", 0, 10000000, "tokens", 0, "longest prompt and answer together; 0 = the model's context", "c ctx-size"},
+    {"port", CONF_INT, "8000", 0, 65535, "", 0,
+     "port to listen on; 0 takes any free one and logs it", NULL},
+    {"max_model_len", CONF_INT, "0", 0, 10000000, "tokens", 0,
+     "longest prompt and answer together; 0 = the model's context", "c ctx-size"},
     {"max_num_seqs", CONF_INT, "16", 1, 1024, "", 0, "sequences computed together", "np parallel"},
     {"max_num_batched_tokens", CONF_INT, "256", 1, 65536, "tokens", 0, "rows of one step", "b"},
     {"prompt_rows_decoding", CONF_INT, "0", 0, 65536, "tokens", 0,
-     "prompt rows of a step while others decode: less = smoother streams, more = faster prompts; 0 = a quarter of max_num_batched_tokens", NULL},
-    {"block_size", CONF_INT, "16", BLOCK_MIN, 64, "tokens", 0, "tokens of one KV block: a power of two", NULL},
-    {"kv_bytes", CONF_INT, "0", 0, 1e15, "bytes", 0, "memory of the KV cache; 0 = 512 MiB, at least one full-length sequence", NULL},
-    {"enable_prefix_caching", CONF_BOOL, "yes", 0, 0, "", 0, "share and keep computed prompt beginnings", NULL},
-    {"queue_max", CONF_INT, "256", 1, 65536, "", 0, "waiting choices; beyond it 429 with retry-after", NULL},
+     "prompt rows of a step while others decode: less = smoother streams, more = faster prompts; 0 "
+     "= a quarter of max_num_batched_tokens",
+     NULL},
+    {"block_size", CONF_INT, "16", BLOCK_MIN, 64, "tokens", 0,
+     "tokens of one KV block: a power of two", NULL},
+    {"kv_bytes", CONF_INT, "0", 0, 1e15, "bytes", 0,
+     "memory of the KV cache; 0 = 512 MiB, at least one full-length sequence", NULL},
+    {"enable_prefix_caching", CONF_BOOL, "yes", 0, 0, "", 0,
+     "share and keep computed prompt beginnings", NULL},
+    {"queue_max", CONF_INT, "256", 1, 65536, "", 0,
+     "waiting choices; beyond it 429 with retry-after", NULL},
     {"threads", CONF_INT, "0", 0, 64, "", 0, "compute threads; 0 = all cores", "t"},
-    {"isa", CONF_STR, "", 0, 16, "", 0, "scalar, avx2 or avx512; empty = the best this machine has", NULL},
-    {"exact", CONF_BOOL, "no", 0, 0, "", 0, "float32 arithmetic throughout, slow (the reference path)", NULL},
-    {"seed", CONF_INT, "-1", -1, 9007199254740991.0, "", 0, "seed of requests that bring none; -1 = a fresh one each", NULL},
-    {"trust_gateway", CONF_BOOL, "no", 0, 0, "", 0, "honour x-deja-salt and x-deja-priority: only behind a gateway that sets them", NULL},
-    {"warm_up", CONF_BOOL, "yes", 0, 0, "", 0, "generate a few tokens at the start before /ready says so", NULL},
-    {"drain_ms", CONF_INT, "30000", 0, 3600000, "ms", 0, "after SIGTERM: longest time running requests get", NULL},
-    {"body_bytes_max", CONF_INT, "8388608", 1024, 268435456, "bytes", 0, "larger request bodies get 413", NULL},
+    {"isa", CONF_STR, "", 0, 16, "", 0, "scalar, avx2 or avx512; empty = the best this machine has",
+     NULL},
+    {"exact", CONF_BOOL, "no", 0, 0, "", 0,
+     "float32 arithmetic throughout, slow (the reference path)", NULL},
+    {"seed", CONF_INT, "-1", -1, 9007199254740991.0, "", 0,
+     "seed of requests that bring none; -1 = a fresh one each", NULL},
+    {"trust_gateway", CONF_BOOL, "no", 0, 0, "", 0,
+     "honour x-deja-salt and x-deja-priority: only behind a gateway that sets them", NULL},
+    {"warm_up", CONF_BOOL, "yes", 0, 0, "", 0,
+     "generate a few tokens at the start before /ready says so", NULL},
+    {"drain_ms", CONF_INT, "30000", 0, 3600000, "ms", 0,
+     "after SIGTERM: longest time running requests get", NULL},
+    {"body_bytes_max", CONF_INT, "8388608", 1024, 268435456, "bytes", 0,
+     "larger request bodies get 413", NULL},
     {"log_level", CONF_STR, "info", 0, 8, "", 0, "error, warn, info or debug", NULL},
-    {"check", CONF_STR, "", 0, 4096, "", 0, "only check whether this model file can be loaded: exit status 0 or 1", NULL},
+    {"check", CONF_STR, "", 0, 4096, "", 0,
+     "only check whether this model file can be loaded: exit status 0 or 1", NULL},
 };
 
-struct conf *engine_conf_new(void) { return conf_new(rows, sizeof rows / sizeof rows[0]); }
+struct conf *engine_conf_new(void)
+{
+    return conf_new(rows, sizeof rows / sizeof rows[0]);
+}
 
 enum err server_options_read(const struct conf *c, struct server_options *out, struct errmsg *e)
 {
     *out = (struct server_options){
-        .engine = {.model_path = conf_str(c, "model"), .n_threads = (int)conf_int(c, "threads"), .max_model_len = (int)conf_int(c, "max_model_len"),
-                   .max_num_seqs = (int)conf_int(c, "max_num_seqs"), .max_num_batched_tokens = (int)conf_int(c, "max_num_batched_tokens"),
-                   .block_size = (int)conf_int(c, "block_size"), .kv_bytes = (uint64_t)conf_int(c, "kv_bytes"),
-                   .prefix_caching = conf_bool(c, "enable_prefix_caching"), .prompt_rows_decoding = (int)conf_int(c, "prompt_rows_decoding"),
-                   .queue_max = (int)conf_int(c, "queue_max"), .isa = *conf_str(c, "isa") ? conf_str(c, "isa") : NULL, .exact = conf_bool(c, "exact")},
-        .served_model_name = conf_str(c, "served_model_name"), .embed_model = conf_str(c, "embed_model"), .host = conf_str(c, "host"),
-        .port = (int)conf_int(c, "port"), .log_level = conf_str(c, "log_level"), .check = conf_str(c, "check"),
-        .trust_gateway = conf_bool(c, "trust_gateway"), .has_seed = conf_int(c, "seed") >= 0, .seed = (uint64_t)conf_int(c, "seed"),
-        .drain_ms = (int)conf_int(c, "drain_ms"), .body_bytes_max = (int)conf_int(c, "body_bytes_max"), .warm_up = conf_bool(c, "warm_up")};
+        .engine = {.model_path = conf_str(c, "model"),
+                   .n_threads = (int)conf_int(c, "threads"),
+                   .max_model_len = (int)conf_int(c, "max_model_len"),
+                   .max_num_seqs = (int)conf_int(c, "max_num_seqs"),
+                   .max_num_batched_tokens = (int)conf_int(c, "max_num_batched_tokens"),
+                   .block_size = (int)conf_int(c, "block_size"),
+                   .kv_bytes = (uint64_t)conf_int(c, "kv_bytes"),
+                   .prefix_caching = conf_bool(c, "enable_prefix_caching"),
+                   .prompt_rows_decoding = (int)conf_int(c, "prompt_rows_decoding"),
+                   .queue_max = (int)conf_int(c, "queue_max"),
+                   .isa = *conf_str(c, "isa") ? conf_str(c, "isa") : NULL,
+                   .exact = conf_bool(c, "exact")},
+        .served_model_name = conf_str(c, "served_model_name"),
+        .embed_model = conf_str(c, "embed_model"),
+        .host = conf_str(c, "host"),
+        .port = (int)conf_int(c, "port"),
+        .log_level = conf_str(c, "log_level"),
+        .check = conf_str(c, "check"),
+        .trust_gateway = conf_bool(c, "trust_gateway"),
+        .has_seed = conf_int(c, "seed") >= 0,
+        .seed = (uint64_t)conf_int(c, "seed"),
+        .drain_ms = (int)conf_int(c, "drain_ms"),
+        .body_bytes_max = (int)conf_int(c, "body_bytes_max"),
+        .warm_up = conf_bool(c, "warm_up")};
     if (!strcmp(out->embed_model, "none")) out->embed_model = "";
     int block = out->engine.block_size;
-    if (block & (block - 1)) return err_set(e, ERR_INVALID, "option block_size: %d is not a power of two", block);
-    if (!*out->check && !*out->engine.model_path) return err_set(e, ERR_INVALID, "option model: missing; say --model FILE.gguf");
+    if (block & (block - 1))
+        return err_set(e, ERR_INVALID, "option block_size: %d is not a power of two", block);
+    if (!*out->check && !*out->engine.model_path)
+        return err_set(e, ERR_INVALID, "option model: missing; say --model FILE.gguf");
     return OK;
 }

@@ -16,8 +16,10 @@
 enum { WORK_QUEUE = 256, EMBED_QUEUE = 256, WARM_TOKENS = 4 };
 
 /* ChatML, for files that carry its control tokens but no template. */
-static const char chatml[] = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
-                             "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+static const char chatml[] =
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] "
+    "+ '<|im_end|>' + '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
 /* ---- replies ---- */
 void server_mark(struct server *s, struct http_req *r)
@@ -41,7 +43,8 @@ static int retry_after_s(struct server *s)
 {
     struct engine_stats st;
     engine_stats(s->engine, &st);
-    double wait = st.drain_tokens_per_s > 1 ? (double)st.waiting_prompt_tokens / st.drain_tokens_per_s : 1;
+    double wait =
+        st.drain_tokens_per_s > 1 ? (double)st.waiting_prompt_tokens / st.drain_tokens_per_s : 1;
     return wait < 1 ? 1 : wait > 60 ? 60 : (int)(wait + 0.5);
 }
 
@@ -50,21 +53,35 @@ void server_refuse(struct server *s, struct http_req *r, const struct openai_err
     struct buf b;
     buf_init(&b, 4096);
     openai_error_write(&b, e);
-    if (e->status == 429 || e->status == 503) http_set_headerf(r, "retry-after", "%d", retry_after_s(s));
+    if (e->status == 429 || e->status == 503)
+        http_set_headerf(r, "retry-after", "%d", retry_after_s(s));
     http_send(r, e->status, "application/json", buf_view(&b));
     buf_fini(&b);
 }
 
 /* ---- routes ---- */
-enum route { ROUTE_CHAT, ROUTE_COMPLETION, ROUTE_EMBEDDING, ROUTE_MODELS, ROUTE_HEALTH, ROUTE_READY, ROUTE_METRICS, ROUTE_TOKENIZE, ROUTE_DETOKENIZE, ROUTE_NONE };
+enum route {
+    ROUTE_CHAT,
+    ROUTE_COMPLETION,
+    ROUTE_EMBEDDING,
+    ROUTE_MODELS,
+    ROUTE_HEALTH,
+    ROUTE_READY,
+    ROUTE_METRICS,
+    ROUTE_TOKENIZE,
+    ROUTE_DETOKENIZE,
+    ROUTE_NONE
+};
 static const struct {
     const char *path;
     bool post;
     enum route route;
 } routes[] = {
-    {"/v1/chat/completions", true, ROUTE_CHAT}, {"/v1/completions", true, ROUTE_COMPLETION}, {"/v1/embeddings", true, ROUTE_EMBEDDING},
-    {"/v1/models", false, ROUTE_MODELS},        {"/health", false, ROUTE_HEALTH},            {"/ready", false, ROUTE_READY},
-    {"/metrics", false, ROUTE_METRICS},         {"/tokenize", true, ROUTE_TOKENIZE},         {"/detokenize", true, ROUTE_DETOKENIZE},
+    {"/v1/chat/completions", true, ROUTE_CHAT}, {"/v1/completions", true, ROUTE_COMPLETION},
+    {"/v1/embeddings", true, ROUTE_EMBEDDING},  {"/v1/models", false, ROUTE_MODELS},
+    {"/health", false, ROUTE_HEALTH},           {"/ready", false, ROUTE_READY},
+    {"/metrics", false, ROUTE_METRICS},         {"/tokenize", true, ROUTE_TOKENIZE},
+    {"/detokenize", true, ROUTE_DETOKENIZE},
 };
 
 static enum route find_route(struct str path, bool *post, struct str *rest)
@@ -84,16 +101,22 @@ static enum route find_route(struct str path, bool *post, struct str *rest)
 static bool check_form(struct server *s, struct http_req *r, bool post)
 {
     struct openai_error e = {0};
-    struct str method = http_req_method(r), type = http_req_header(r, "content-type"), coding = http_req_header(r, "content-encoding");
+    struct str method = http_req_method(r), type = http_req_header(r, "content-type"),
+               coding = http_req_header(r, "content-encoding");
     bool right = post ? str_eqz(method, "POST") : str_eqz(method, "GET") || str_eqz(method, "HEAD");
     struct str media;
     if (!right) {
         http_set_header(r, "allow", post ? STR("POST") : STR("GET, HEAD"));
-        openai_error_set(&e, 405, "invalid_request_error", "", "method_not_allowed", "this path takes %s", post ? "POST" : "GET");
+        openai_error_set(&e, 405, "invalid_request_error", "", "method_not_allowed",
+                         "this path takes %s", post ? "POST" : "GET");
     } else if (post && coding.n && !str_ieq(coding, STR("identity"))) {
-        openai_error_set(&e, 415, "invalid_request_error", "", "unsupported_encoding", "content-encoding is not supported: send the body as it is");
-    } else if (post && type.n && (!str_next(&type, ';', &media) || !str_ieq(str_trim(media), STR("application/json")))) {
-        openai_error_set(&e, 415, "invalid_request_error", "", "unsupported_media_type", "content-type: expected application/json");
+        openai_error_set(&e, 415, "invalid_request_error", "", "unsupported_encoding",
+                         "content-encoding is not supported: send the body as it is");
+    } else if (post && type.n &&
+               (!str_next(&type, ';', &media) ||
+                !str_ieq(str_trim(media), STR("application/json")))) {
+        openai_error_set(&e, 415, "invalid_request_error", "", "unsupported_media_type",
+                         "content-type: expected application/json");
     }
     if (e.status) server_refuse(s, r, &e);
     return !e.status;
@@ -119,21 +142,41 @@ static void on_request(void *arg, struct http_req *r)
     }
     if (!check_form(s, r, post)) return;
     switch (route) {
-    case ROUTE_CHAT: exchange_start(s, r, OPENAI_CHAT); return;
-    case ROUTE_COMPLETION: exchange_start(s, r, OPENAI_COMPLETION); return;
-    case ROUTE_EMBEDDING: exchange_start(s, r, OPENAI_EMBEDDING); return;
-    case ROUTE_MODELS: ops_models(s, r, rest); return;
-    case ROUTE_HEALTH: ops_health(s, r); return;
-    case ROUTE_READY: ops_ready(s, r); return;
-    case ROUTE_METRICS: ops_metrics(s, r); return;
-    case ROUTE_TOKENIZE: ops_tokenize(s, r); return;
-    case ROUTE_DETOKENIZE: ops_detokenize(s, r); return;
-    case ROUTE_NONE: return;
+    case ROUTE_CHAT:
+        exchange_start(s, r, OPENAI_CHAT);
+        return;
+    case ROUTE_COMPLETION:
+        exchange_start(s, r, OPENAI_COMPLETION);
+        return;
+    case ROUTE_EMBEDDING:
+        exchange_start(s, r, OPENAI_EMBEDDING);
+        return;
+    case ROUTE_MODELS:
+        ops_models(s, r, rest);
+        return;
+    case ROUTE_HEALTH:
+        ops_health(s, r);
+        return;
+    case ROUTE_READY:
+        ops_ready(s, r);
+        return;
+    case ROUTE_METRICS:
+        ops_metrics(s, r);
+        return;
+    case ROUTE_TOKENIZE:
+        ops_tokenize(s, r);
+        return;
+    case ROUTE_DETOKENIZE:
+        ops_detokenize(s, r);
+        return;
+    case ROUTE_NONE:
+        return;
     }
 }
 
 /* ---- time ---- */
-/* Comments keep silent streams alive, whatever the engine does; events whose post was refused are run here. */
+/* Comments keep silent streams alive, whatever the engine does; events whose post was refused are
+ * run here. */
 static void on_tick(void *arg)
 {
     struct server *s = arg;
@@ -161,8 +204,15 @@ static enum err warm_up(struct server *s, struct errmsg *e)
     int32_t prompt[WARM_TOKENS] = {0};
     uint64_t id;
     int max_len = engine_max_len(s->engine), n = max_len > WARM_TOKENS ? WARM_TOKENS : 1;
-    struct engine_submit_options o = {.prompt = prompt, .n_prompt = n, .n = 1, .max_tokens = WARM_TOKENS, .sampling = sampler_params_default(),
-                                      .ignore_end = true, .salt = ~(uint64_t)0, .on_end = warm_end, .arg = s};
+    struct engine_submit_options o = {.prompt = prompt,
+                                      .n_prompt = n,
+                                      .n = 1,
+                                      .max_tokens = WARM_TOKENS,
+                                      .sampling = sampler_params_default(),
+                                      .ignore_end = true,
+                                      .salt = ~(uint64_t)0,
+                                      .on_end = warm_end,
+                                      .arg = s};
     if (s->o->warm_up) return engine_submit(s->engine, &o, &id, e);
     s->warm = true;
     return OK;
@@ -197,8 +247,11 @@ static enum err open_text(struct server *s, struct errmsg *e)
     tokenizer_token_text(g, "tokenizer.ggml.bos_token_id", s->bos, sizeof s->bos);
     tokenizer_token_text(g, "tokenizer.ggml.eos_token_id", s->eos, sizeof s->eos);
     for (int32_t id = 0; id < tokenizer_size(s->tokenizer); id++)
-        if (tokenizer_is_end(s->tokenizer, id) && s->n_end_ids < ENGINE_END_IDS_MAX) s->end_ids[s->n_end_ids++] = id;
-    if (!s->n_end_ids) log_warn("engine", "the model names no end token: answers end at max_tokens or a stop string only");
+        if (tokenizer_is_end(s->tokenizer, id) && s->n_end_ids < ENGINE_END_IDS_MAX)
+            s->end_ids[s->n_end_ids++] = id;
+    if (!s->n_end_ids)
+        log_warn("engine",
+                 "the model names no end token: answers end at max_tokens or a stop string only");
     return OK;
 }
 
@@ -208,8 +261,12 @@ static enum err open_parts(struct server *s, struct errmsg *e)
     if (!code) code = open_text(s, e);
     if (code) return code;
     if (*s->o->embed_model) {
-        /* any text is embedded: what a vector of unknown pieces is worth is for the caller to judge */
-        struct encoder_options eo = {.n_threads = s->o->engine.n_threads, .isa = s->o->engine.isa, .exact = s->o->engine.exact, .unknown_share_max = 1};
+        /* any text is embedded: what a vector of unknown pieces is worth is for the caller to judge
+         */
+        struct encoder_options eo = {.n_threads = s->o->engine.n_threads,
+                                     .isa = s->o->engine.isa,
+                                     .exact = s->o->engine.exact,
+                                     .unknown_share_max = 1};
         code = encoder_open(&s->encoder, s->o->embed_model, &eo, e);
         if (code) return code;
         name_of("", s->o->embed_model, s->embed_name, sizeof s->embed_name);
@@ -221,13 +278,15 @@ static enum err open_parts(struct server *s, struct errmsg *e)
     s->series = server_metrics_new(s);
     s->tick = loop_timer_new(s->loop, on_tick, s);
     loop_timer_arm(s->tick, SERVER_TICK_MS);
-    struct httpd_options ho = {.host = s->o->host, .port = s->o->port, .body_max = (size_t)s->o->body_bytes_max};
+    struct httpd_options ho = {
+        .host = s->o->host, .port = s->o->port, .body_max = (size_t)s->o->body_bytes_max};
     struct httpd_handler handler = {on_request, s};
     code = httpd_listen(&s->httpd, s->loop, &ho, &handler, e);
     return code ? code : warm_up(s, e);
 }
 
-enum err server_open(struct server **out, struct loop *l, const struct server_options *o, struct errmsg *e)
+enum err server_open(struct server **out, struct loop *l, const struct server_options *o,
+                     struct errmsg *e)
 {
     struct server *s = xcalloc(1, sizeof *s);
     s->loop = l;
@@ -243,7 +302,8 @@ enum err server_open(struct server **out, struct loop *l, const struct server_op
         server_close(s);
         return code;
     }
-    log_info("engine", "listening host=%s port=%d model=%s embed_model=%s", o->host, httpd_port(s->httpd), s->model_name, *s->embed_name ? s->embed_name : "none");
+    log_info("engine", "listening host=%s port=%d model=%s embed_model=%s", o->host,
+             httpd_port(s->httpd), s->model_name, *s->embed_name ? s->embed_name : "none");
     *out = s;
     return OK;
 }
@@ -254,7 +314,8 @@ void server_drain(struct server *s, void (*drained)(void *arg), void *arg)
     httpd_drain(s->httpd, drained, arg);
 }
 
-/* Runs behind everything that workers and the step thread have posted: those still name the server and its exchanges. */
+/* Runs behind everything that workers and the step thread have posted: those still name the server
+ * and its exchanges. */
 static void free_server(void *arg)
 {
     struct server *s = arg;

@@ -1,5 +1,5 @@
-/* server_embed.c - /v1/embeddings on the encoder, whose only thread is embed_workers'. A text over the encoder's window is refused:
- * cut silently, its end could not matter any more. */
+/* server_embed.c - /v1/embeddings on the encoder, whose only thread is embed_workers'. A text over
+ * the encoder's window is refused: cut silently, its end could not matter any more. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -18,15 +18,19 @@ static void run(void *arg)
     }
 }
 
-static const char base64_letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+static const char base64_letters[] =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 static void write_base64(const void *bytes, size_t n, struct buf *out)
 {
     const unsigned char *p = bytes;
     for (size_t i = 0; i < n; i += 3) {
         size_t left = n - i;
-        unsigned v = (unsigned)p[i] << 16 | (left > 1 ? (unsigned)p[i + 1] << 8 : 0) | (left > 2 ? p[i + 2] : 0);
-        char four[4] = {base64_letters[v >> 18], base64_letters[v >> 12 & 63], left > 1 ? base64_letters[v >> 6 & 63] : '=', left > 2 ? base64_letters[v & 63] : '='};
+        unsigned v = (unsigned)p[i] << 16 | (left > 1 ? (unsigned)p[i + 1] << 8 : 0) |
+                     (left > 2 ? p[i + 2] : 0);
+        char four[4] = {base64_letters[v >> 18], base64_letters[v >> 12 & 63],
+                        left > 1 ? base64_letters[v >> 6 & 63] : '=',
+                        left > 2 ? base64_letters[v & 63] : '='};
         buf_add(out, four, 4);
     }
 }
@@ -35,7 +39,8 @@ static void write_vector(const struct exchange *x, const float *v, int dim, stru
 {
     if (x->request.base64) {
         buf_char(out, '"');
-        write_base64(v, (size_t)dim * sizeof *v, out); /* little endian, as the API says; so are the machines we run on */
+        write_base64(v, (size_t)dim * sizeof *v,
+                     out); /* little endian, as the API says; so are the machines we run on */
         buf_char(out, '"');
         return;
     }
@@ -50,12 +55,16 @@ static bool check_texts(struct exchange *x)
     for (int i = 0; i < x->n_texts; i++) {
         int unknown;
         if (x->vector_status[i] == ERR_TOO_LARGE)
-            openai_error_set(&x->error, 400, "invalid_request_error", "input", "context_length_exceeded", "input[%d] has over %d tokens, the model's window is %d", i, most, most);
+            openai_error_set(
+                &x->error, 400, "invalid_request_error", "input", "context_length_exceeded",
+                "input[%d] has over %d tokens, the model's window is %d", i, most, most);
         else if (x->vector_status[i] == ERR_UNSUPPORTED)
-            openai_error_set(&x->error, 400, "invalid_request_error", "input", "unknown_text", "input[%d]: most of its %d pieces are unknown to the model", i,
+            openai_error_set(&x->error, 400, "invalid_request_error", "input", "unknown_text",
+                             "input[%d]: most of its %d pieces are unknown to the model", i,
                              encoder_count_tokens(x->server->encoder, x->texts[i], &unknown));
         else if (x->vector_status[i] != OK)
-            openai_error_set(&x->error, 500, "server_error", "input", "", "input[%d]: %s", i, err_text(x->vector_status[i]));
+            openai_error_set(&x->error, 500, "server_error", "input", "", "input[%d]: %s", i,
+                             err_text(x->vector_status[i]));
         if (x->error.status) return false;
     }
     return true;
@@ -66,19 +75,23 @@ static void done(void *arg, bool cancelled)
     struct exchange *x = arg;
     struct buf b;
     x->on_worker = false;
-    if (cancelled) openai_error_set(&x->error, 503, "server_error", "", "unavailable", "the server is shutting down");
+    if (cancelled)
+        openai_error_set(&x->error, 503, "server_error", "", "unavailable",
+                         "the server is shutting down");
     if (x->http && !x->error.status && check_texts(x)) {
         int dim = encoder_dim(x->server->encoder);
         buf_init(&b, 512u << 20);
         buf_z(&b, "{\"object\":\"list\",\"data\":[");
         for (int i = 0; i < x->n_texts; i++) {
-            buf_printf(&b, "%s{\"object\":\"embedding\",\"index\":%d,\"embedding\":", i ? "," : "", i);
+            buf_printf(&b, "%s{\"object\":\"embedding\",\"index\":%d,\"embedding\":", i ? "," : "",
+                       i);
             write_vector(x, x->vectors + (size_t)i * (size_t)dim, dim, &b);
             buf_char(&b, '}');
         }
         buf_z(&b, "],\"model\":");
         json_write_string(&b, str_of(x->server->embed_name));
-        buf_printf(&b, ",\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld}}", (long long)x->prompt_tokens, (long long)x->prompt_tokens);
+        buf_printf(&b, ",\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld}}",
+                   (long long)x->prompt_tokens, (long long)x->prompt_tokens);
         http_send(x->http, 200, "application/json", buf_view(&b));
         exchange_finished(x);
         buf_fini(&b);
@@ -94,11 +107,13 @@ static bool collect_texts(struct exchange *x)
     size_t n = json_is_string(in) ? 1 : json_array_size(in), i;
     int dim = encoder_dim(x->server->encoder);
     if (n > TEXTS_MAX) {
-        openai_error_set(&x->error, 400, "invalid_request_error", "input", "", "%zu inputs are over the limit of %d", n, TEXTS_MAX);
+        openai_error_set(&x->error, 400, "invalid_request_error", "input", "",
+                         "%zu inputs are over the limit of %d", n, TEXTS_MAX);
         return false;
     }
     if (x->request.dimensions && x->request.dimensions != dim) {
-        openai_error_set(&x->error, 400, "invalid_request_error", "dimensions", "", "this model has %d dimensions only", dim);
+        openai_error_set(&x->error, 400, "invalid_request_error", "dimensions", "",
+                         "this model has %d dimensions only", dim);
         return false;
     }
     x->texts = xcalloc(n, sizeof *x->texts);
@@ -106,7 +121,8 @@ static bool collect_texts(struct exchange *x)
     x->vectors = try_calloc(n * (size_t)dim, sizeof *x->vectors);
     x->n_texts = (int)n;
     if (!x->vectors) {
-        openai_error_set(&x->error, 503, "server_error", "", "unavailable", "no memory for %zu vectors", n);
+        openai_error_set(&x->error, 503, "server_error", "", "unavailable",
+                         "no memory for %zu vectors", n);
         return false;
     }
     if (json_is_string(in)) {
@@ -120,7 +136,8 @@ static bool collect_texts(struct exchange *x)
             x->texts[i] = json_str(v);
             continue;
         }
-        openai_error_set(&x->error, 400, "invalid_request_error", "input", "", "input[%zu]: this model takes text, not token ids", i);
+        openai_error_set(&x->error, 400, "invalid_request_error", "input", "",
+                         "input[%zu]: this model takes text, not token ids", i);
         return false;
     }
     return true;
@@ -135,6 +152,7 @@ void embed_start(struct exchange *x)
     x->on_worker = true;
     if (workers_submit(x->server->embed_workers, x->server->loop, run, done, x) == OK) return;
     x->on_worker = false;
-    openai_error_set(&x->error, 429, "rate_limit_error", "", "queue_full", "too many embedding requests are waiting");
+    openai_error_set(&x->error, 429, "rate_limit_error", "", "queue_full",
+                     "too many embedding requests are waiting");
     exchange_refuse(x);
 }

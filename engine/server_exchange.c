@@ -1,5 +1,6 @@
-/* server_exchange.c - life of one request: parse, prepare (perhaps on a worker), submit, answer as events come, let go. A client that
- * leaves cancels its work in the engine at once, streaming or not. */
+/* server_exchange.c - life of one request: parse, prepare (perhaps on a worker), submit, answer as
+ * events come, let go. A client that leaves cancels its work in the engine at once, streaming or
+ * not. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -46,7 +47,10 @@ void exchange_maybe_free(struct exchange *x)
     if (!x->http && !x->n_open && !x->on_worker) free_exchange(x);
 }
 
-void exchange_finished(struct exchange *x) { x->http = NULL; }
+void exchange_finished(struct exchange *x)
+{
+    x->http = NULL;
+}
 
 void exchange_refuse(struct exchange *x)
 {
@@ -82,13 +86,18 @@ static void submit(struct exchange *x)
     if (x->request.stream) write_stream_head(x);
 }
 
-static void prepare_run(void *arg) { prompt_prepare(arg); }
+static void prepare_run(void *arg)
+{
+    prompt_prepare(arg);
+}
 
 static void prepare_done(void *arg, bool cancelled)
 {
     struct exchange *x = arg;
     x->on_worker = false;
-    if (cancelled) openai_error_set(&x->error, 503, "server_error", "", "unavailable", "the server is shutting down");
+    if (cancelled)
+        openai_error_set(&x->error, 503, "server_error", "", "unavailable",
+                         "the server is shutting down");
     submit(x);
     exchange_maybe_free(x);
 }
@@ -116,9 +125,11 @@ static void start_generation(struct exchange *x)
     bool inline_now = prompt_bytes(x) <= SERVER_INLINE_BYTES;
     if (!inline_now) {
         x->on_worker = true;
-        if (workers_submit(x->server->workers, x->server->loop, prepare_run, prepare_done, x) == OK) return;
+        if (workers_submit(x->server->workers, x->server->loop, prepare_run, prepare_done, x) == OK)
+            return;
         x->on_worker = false;
-        openai_error_set(&x->error, 429, "rate_limit_error", "", "queue_full", "too many long prompts are being read");
+        openai_error_set(&x->error, 429, "rate_limit_error", "", "queue_full",
+                         "too many long prompts are being read");
     } else {
         prompt_prepare(x);
     }
@@ -133,26 +144,34 @@ void exchange_start(struct server *s, struct http_req *r, enum openai_kind kind)
     x->kind = kind;
     x->arrived_us = http_req_started_us(r);
     x->created_s = clock_wall_s();
-    struct hash128 h = hash_bytes(s->id_seed, (struct str){(const char *)&s->next_id, sizeof s->next_id});
+    struct hash128 h =
+        hash_bytes(s->id_seed, (struct str){(const char *)&s->next_id, sizeof s->next_id});
     s->next_id++;
     char hex[33];
     hash_hex(h, hex);
     buf_init(&x->choices[0].text, 1);
     struct buf id;
     buf_init(&id, sizeof x->id);
-    buf_printf(&id, "%s-%s", kind == OPENAI_CHAT ? "chatcmpl" : kind == OPENAI_COMPLETION ? "cmpl" : "embd", hex);
+    buf_printf(&id, "%s-%s",
+               kind == OPENAI_CHAT         ? "chatcmpl"
+               : kind == OPENAI_COMPLETION ? "cmpl"
+                                           : "embd",
+               hex);
     memcpy(x->id, id.p, id.n + 1);
     buf_fini(&id);
     link_in(x);
     http_req_on_gone(r, on_gone, x);
     if (openai_parse(&x->request, kind, http_req_body(r), OPENAI_ENGINE, &x->error) != OK) {
-        if (!x->error.status) openai_error_set(&x->error, 400, "invalid_request_error", "", "", "the request cannot be read");
+        if (!x->error.status)
+            openai_error_set(&x->error, 400, "invalid_request_error", "", "",
+                             "the request cannot be read");
         exchange_refuse(x);
     } else {
         x->has_request = true;
         read_trusted_headers(x);
         if (!model_known(s, x)) {
-            openai_error_set(&x->error, 404, "invalid_request_error", "model", "model_not_found", "no such model; this server has \"%s\"",
+            openai_error_set(&x->error, 404, "invalid_request_error", "model", "model_not_found",
+                             "no such model; this server has \"%s\"",
                              kind == OPENAI_EMBEDDING ? s->embed_name : s->model_name);
             exchange_refuse(x);
         } else if (kind == OPENAI_EMBEDDING) {
@@ -189,8 +208,12 @@ static void take_end(struct exchange *x, struct token_event *ev)
     }
     metrics_choice_end(x, finish_name(c->finish), ev->at_us);
     if (!x->http) return;
-    if (c->finish == ENGINE_FAILED) openai_error_set(&x->error, 500, "server_error", "", "", "%s", ev->end.error ? ev->end.error : "the engine failed");
-    if (c->finish == ENGINE_CANCELLED) openai_error_set(&x->error, 503, "server_error", "", "unavailable", "the server is shutting down");
+    if (c->finish == ENGINE_FAILED)
+        openai_error_set(&x->error, 500, "server_error", "", "", "%s",
+                         ev->end.error ? ev->end.error : "the engine failed");
+    if (c->finish == ENGINE_CANCELLED)
+        openai_error_set(&x->error, 503, "server_error", "", "unavailable",
+                         "the server is shutting down");
     if (x->error.status) {
         exchange_refuse(x); /* the other choices end without a listener */
         cancel(x);
@@ -226,7 +249,10 @@ static void drain_events(void *arg)
     }
 }
 
-void server_drain_events(struct server *s) { drain_events(s); }
+void server_drain_events(struct server *s)
+{
+    drain_events(s);
+}
 
 void server_deliver(struct server *s, struct token_event *ev)
 {
@@ -238,7 +264,8 @@ void server_deliver(struct server *s, struct token_event *ev)
     s->last = ev;
     bool post = !s->posted;
     s->posted = true;
-    /* refused only when the loop's post queue is full or it is being freed; the tick looks after what is left */
+    /* refused only when the loop's post queue is full or it is being freed; the tick looks after
+     * what is left */
     if (post && loop_post(s->loop, drain_events, s) != OK) s->posted = false;
     pthread_mutex_unlock(&s->lock);
 }

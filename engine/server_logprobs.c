@@ -1,12 +1,16 @@
-/* server_logprobs.c - log-probabilities in the two shapes of the API. A token's entry is told once its text is out, and never when its text
- * was cut off by a stop string, so that tokens and text always end at the same place. Every entry has its raw bytes: a token may be
- * part of a character. */
+/* server_logprobs.c - log-probabilities in the two shapes of the API. A token's entry is told once
+ * its text is out, and never when its text was cut off by a stop string, so that tokens and text
+ * always end at the same place. Every entry has its raw bytes: a token may be part of a character.
+ */
 #include <string.h>
 
 #include "base/mem.h"
 #include "engine/server.h"
 
-static struct str bytes_of(const struct exchange *x, int32_t id) { return tokenizer_bytes(x->server->tokenizer, id, true); }
+static struct str bytes_of(const struct exchange *x, int32_t id)
+{
+    return tokenizer_bytes(x->server->tokenizer, id, true);
+}
 
 void logprobs_add(struct exchange *x, struct choice_out *c, const struct token_event *ev)
 {
@@ -17,7 +21,8 @@ void logprobs_add(struct exchange *x, struct choice_out *c, const struct token_e
             c->logged = xrealloc(c->logged, c->cap_logged * sizeof *c->logged);
         }
         struct logged_token *t = &c->logged[c->n_logged++];
-        *t = (struct logged_token){.id = ev->id, .logprob = ev->logprob, .n_top = ev->n_top, .from = c->fed};
+        *t = (struct logged_token){
+            .id = ev->id, .logprob = ev->logprob, .n_top = ev->n_top, .from = c->fed};
         memcpy(t->top, ev->top, sizeof t->top);
     }
     c->fed += n_bytes;
@@ -35,7 +40,8 @@ static void write_token_fields(const struct exchange *x, int32_t id, float logpr
     buf_char(out, ']');
 }
 
-static void write_chat(const struct exchange *x, const struct choice_out *c, size_t upto, struct buf *out)
+static void write_chat(const struct exchange *x, const struct choice_out *c, size_t upto,
+                       struct buf *out)
 {
     buf_z(out, "{\"content\":[");
     for (size_t i = c->n_told; i < upto; i++) {
@@ -62,7 +68,8 @@ static size_t n_characters(struct str s)
 }
 
 /* The older shape of /v1/completions: parallel arrays. */
-static void write_completion(const struct exchange *x, struct choice_out *c, size_t upto, struct buf *out)
+static void write_completion(const struct exchange *x, struct choice_out *c, size_t upto,
+                             struct buf *out)
 {
     buf_z(out, "{\"tokens\":[");
     for (size_t i = c->n_told; i < upto; i++) {

@@ -1,4 +1,5 @@
-/* server_ops.c - everything that needs no generation: models, health, readiness, metrics, tokenize, detokenize. */
+/* server_ops.c - everything that needs no generation: models, health, readiness, metrics, tokenize,
+ * detokenize. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,10 +17,15 @@ static void write_model(const struct server *s, const char *name, int max_len, s
 {
     buf_z(b, "{\"id\":");
     json_write_string(b, str_of(name));
-    buf_printf(b, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"deja\",\"max_model_len\":%d}", (long long)s->created_s, max_len);
+    buf_printf(b,
+               ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"deja\",\"max_model_len\":%d}",
+               (long long)s->created_s, max_len);
 }
 
-static int embed_len(const struct server *s) { return s->encoder ? encoder_max_tokens(s->encoder) : 0; }
+static int embed_len(const struct server *s)
+{
+    return s->encoder ? encoder_max_tokens(s->encoder) : 0;
+}
 
 void ops_models(struct server *s, struct http_req *r, struct str id)
 {
@@ -35,11 +41,13 @@ void ops_models(struct server *s, struct http_req *r, struct str id)
         }
         buf_z(&b, "]}");
     } else if (chat || embed) {
-        write_model(s, chat ? s->model_name : s->embed_name, chat ? engine_max_len(s->engine) : embed_len(s), &b);
+        write_model(s, chat ? s->model_name : s->embed_name,
+                    chat ? engine_max_len(s->engine) : embed_len(s), &b);
     } else {
         struct openai_error e = {0};
         buf_fini(&b);
-        openai_error_set(&e, 404, "invalid_request_error", "model", "model_not_found", "no such model; this server has \"%s\"", s->model_name);
+        openai_error_set(&e, 404, "invalid_request_error", "model", "model_not_found",
+                         "no such model; this server has \"%s\"", s->model_name);
         server_refuse(s, r, &e);
         return;
     }
@@ -62,7 +70,9 @@ bool server_ready(struct server *s, char *reason, size_t cap)
     else if (!s->warm)
         snprintf(reason, cap, "warm-up: no test generation has succeeded yet");
     else if (st.step_age_ms > SERVER_STUCK_MS)
-        snprintf(reason, cap, "stuck: no step has ended for %llu ms while %d choices run and %d wait", (unsigned long long)st.step_age_ms, st.running, st.waiting);
+        snprintf(reason, cap,
+                 "stuck: no step has ended for %llu ms while %d choices run and %d wait",
+                 (unsigned long long)st.step_age_ms, st.running, st.waiting);
     return !*reason;
 }
 
@@ -118,7 +128,8 @@ static void job_free(struct token_job *j)
 static void tokenize_run(void *arg)
 {
     struct token_job *j = arg;
-    tokenizer_encode(j->s->tokenizer, json_member_str(j->body, "prompt"), j->add_special ? TOKENIZE_ADD_SPECIAL : 0, &j->list);
+    tokenizer_encode(j->s->tokenizer, json_member_str(j->body, "prompt"),
+                     j->add_special ? TOKENIZE_ADD_SPECIAL : 0, &j->list);
 }
 
 static void tokenize_done(void *arg, bool cancelled)
@@ -129,7 +140,8 @@ static void tokenize_done(void *arg, bool cancelled)
         refuse_text(j->s, j->r, "prompt", "the text is too long");
     } else if (j->r) {
         buf_init(&b, 64 << 20);
-        buf_printf(&b, "{\"count\":%zu,\"max_model_len\":%d,\"tokens\":[", j->list.n, engine_max_len(j->s->engine));
+        buf_printf(&b, "{\"count\":%zu,\"max_model_len\":%d,\"tokens\":[", j->list.n,
+                   engine_max_len(j->s->engine));
         for (size_t i = 0; i < j->list.n; i++)
             buf_printf(&b, "%s%d", i ? "," : "", j->list.ids[i]);
         buf_z(&b, "]}");
@@ -138,7 +150,10 @@ static void tokenize_done(void *arg, bool cancelled)
     job_free(j);
 }
 
-static void job_gone(void *arg) { ((struct token_job *)arg)->r = NULL; }
+static void job_gone(void *arg)
+{
+    ((struct token_job *)arg)->r = NULL;
+}
 
 static json_t *body_object(struct server *s, struct http_req *r)
 {
@@ -164,7 +179,11 @@ void ops_tokenize(struct server *s, struct http_req *r)
         return;
     }
     struct token_job *j = xcalloc(1, sizeof *j);
-    *j = (struct token_job){.s = s, .r = r, .body = body, .add_special = !json_is_false(json_object_get(body, "add_special_tokens"))};
+    *j = (struct token_job){.s = s,
+                            .r = r,
+                            .body = body,
+                            .add_special =
+                                !json_is_false(json_object_get(body, "add_special_tokens"))};
     token_list_init(&j->list, 32 << 20);
     if (http_req_body(r).n <= SERVER_INLINE_BYTES) {
         tokenize_run(j);
@@ -174,7 +193,8 @@ void ops_tokenize(struct server *s, struct http_req *r)
     http_req_on_gone(r, job_gone, j);
     if (workers_submit(s->workers, s->loop, tokenize_run, tokenize_done, j) == OK) return;
     struct openai_error e = {0};
-    openai_error_set(&e, 429, "rate_limit_error", "", "queue_full", "too many long texts are being read");
+    openai_error_set(&e, 429, "rate_limit_error", "", "queue_full",
+                     "too many long texts are being read");
     http_req_on_gone(r, NULL, NULL);
     server_refuse(s, r, &e);
     job_free(j);

@@ -1,5 +1,6 @@
-/* server_prompt.c - from a checked request to token ids: chat messages through the model's template (what a client wrote stays
- * plain text there), completion prompts as they are. Runs on the loop or a worker; touches only the exchange and what is immutable. */
+/* server_prompt.c - from a checked request to token ids: chat messages through the model's template
+ * (what a client wrote stays plain text there), completion prompts as they are. Runs on the loop or
+ * a worker; touches only the exchange and what is immutable. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -59,7 +60,8 @@ static json_t *plain_messages(const json_t *messages)
     {
         json_t *copy = json_copy(m); /* shallow: the request stays as it came */
         const json_t *calls = json_object_get(m, "tool_calls");
-        if (str_eqz(json_member_str(m, "role"), "developer")) json_object_set_new(copy, "role", json_string("system"));
+        if (str_eqz(json_member_str(m, "role"), "developer"))
+            json_object_set_new(copy, "role", json_string("system"));
         json_object_set_new(copy, "content", plain_content(json_object_get(m, "content")));
         if (json_is_array(calls)) json_object_set_new(copy, "tool_calls", plain_calls(calls));
         json_array_append_new(out, copy);
@@ -71,12 +73,18 @@ static void prepare_chat(struct exchange *x)
 {
     struct server *s = x->server;
     if (!s->template) {
-        refuse(x, "messages", "no_chat_template", "this model has no chat template; use /v1/completions");
+        refuse(x, "messages", "no_chat_template",
+               "this model has no chat template; use /v1/completions");
         return;
     }
     json_t *messages = plain_messages(x->request.messages);
-    struct chat_render_options o = {.messages = messages, .tools = x->request.tools, .add_generation_prompt = true, .bos_token = s->bos,
-                                    .eos_token = s->eos, .text_max = RENDERED_MAX, .steps_max = STEPS_MAX};
+    struct chat_render_options o = {.messages = messages,
+                                    .tools = x->request.tools,
+                                    .add_generation_prompt = true,
+                                    .bos_token = s->bos,
+                                    .eos_token = s->eos,
+                                    .text_max = RENDERED_MAX,
+                                    .steps_max = STEPS_MAX};
     struct chat_rendering r;
     struct errmsg e = {0};
     enum err code = chat_template_render(s->template, &o, &r, &e);
@@ -85,9 +93,11 @@ static void prepare_chat(struct exchange *x)
         refuse(x, "messages", "", e.text);
         return;
     }
-    /* a little over the context, so that the refusal can tell how long a prompt is, but not as long as a client likes */
+    /* a little over the context, so that the refusal can tell how long a prompt is, but not as long
+     * as a client likes */
     token_list_init(&x->prompts[0], RENDERED_MAX);
-    tokenizer_encode_segments(s->tokenizer, buf_view(&r.text), r.segments, r.n_segments, TOKENIZE_PARSE_SPECIAL, &x->prompts[0]);
+    tokenizer_encode_segments(s->tokenizer, buf_view(&r.text), r.segments, r.n_segments,
+                              TOKENIZE_PARSE_SPECIAL, &x->prompts[0]);
     x->n_prompts = 1;
     chat_rendering_fini(&r);
 }
@@ -103,7 +113,8 @@ static bool add_ids(struct exchange *x, const json_t *ids)
     {
         json_int_t id = json_is_integer(v) ? json_integer_value(v) : -1;
         if (id < 0 || id >= n_vocab) {
-            openai_error_set(&x->error, 400, "invalid_request_error", "prompt", "", "prompt token %zu is outside the vocabulary of %d", i, n_vocab);
+            openai_error_set(&x->error, 400, "invalid_request_error", "prompt", "",
+                             "prompt token %zu is outside the vocabulary of %d", i, n_vocab);
             return false;
         }
         token_list_add(l, (int32_t)id);
@@ -130,8 +141,9 @@ static void prepare_completion(struct exchange *x)
         return;
     }
     if (json_array_size(p) * (size_t)x->request.n > SERVER_CHOICES_MAX) {
-        openai_error_set(&x->error, 400, "invalid_request_error", "prompt", "", "%zu prompts with n=%d are over %d choices in one request", json_array_size(p),
-                         x->request.n, SERVER_CHOICES_MAX);
+        openai_error_set(&x->error, 400, "invalid_request_error", "prompt", "",
+                         "%zu prompts with n=%d are over %d choices in one request",
+                         json_array_size(p), x->request.n, SERVER_CHOICES_MAX);
         return;
     }
     size_t i;
@@ -145,7 +157,10 @@ static void prepare_completion(struct exchange *x)
     }
 }
 
-size_t prompt_bytes(const struct exchange *x) { return x->http ? http_req_body(x->http).n : 0; }
+size_t prompt_bytes(const struct exchange *x)
+{
+    return x->http ? http_req_body(x->http).n : 0;
+}
 
 void prompt_prepare(struct exchange *x)
 {
@@ -155,7 +170,8 @@ void prompt_prepare(struct exchange *x)
     else
         prepare_completion(x);
     for (int i = 0; i < x->n_prompts && !x->error.status; i++) {
-        if (x->prompts[i].failed) refuse(x, param, "context_length_exceeded", "the prompt is too long to be read");
+        if (x->prompts[i].failed)
+            refuse(x, param, "context_length_exceeded", "the prompt is too long to be read");
         if (!x->prompts[i].n && !x->error.status) refuse(x, param, "", "the prompt is empty");
     }
 }

@@ -1,5 +1,6 @@
-/* server_submit.c - an exchange's prompts into the engine, and the callbacks there: bytes of a token become text that may be sent
- * (whole characters, nothing of a stop string) on the step thread, then travel to the loop as events. */
+/* server_submit.c - an exchange's prompts into the engine, and the callbacks there: bytes of a
+ * token become text that may be sent (whole characters, nothing of a stop string) on the step
+ * thread, then travel to the loop as events. */
 #include <math.h>
 #include <string.h>
 
@@ -30,7 +31,8 @@ static bool on_token(void *arg, const struct engine_token *t)
     struct exchange *x = sub->exchange;
     int choice = sub->first_choice + t->choice;
     struct choice_out *c = &x->choices[choice];
-    c->stopped = stream_text_feed(c->assembler, tokenizer_bytes(x->server->tokenizer, t->id, false), &c->piece);
+    c->stopped = stream_text_feed(c->assembler, tokenizer_bytes(x->server->tokenizer, t->id, false),
+                                  &c->piece);
     struct token_event *ev = event_new(x, choice);
     ev->id = t->id;
     ev->logprob = t->logprob;
@@ -58,13 +60,15 @@ static void on_end(void *arg, const struct engine_end *end)
     server_deliver(x->server, ev);
 }
 
-static void sampling_of(const struct exchange *x, struct sampler_params *p, struct sampler_bias *biases)
+static void sampling_of(const struct exchange *x, struct sampler_params *p,
+                        struct sampler_bias *biases)
 {
     const struct openai_request *r = &x->request;
     const struct server_options *o = x->server->o;
     *p = sampler_params_default();
     p->temperature = (float)r->temperature;
-    p->top_p = (float)r->top_p > 0 ? (float)r->top_p : 1e-6f; /* 0 asks for the likeliest token only */
+    p->top_p =
+        (float)r->top_p > 0 ? (float)r->top_p : 1e-6f; /* 0 asks for the likeliest token only */
     p->min_p = (float)r->min_p;
     p->top_k = r->top_k > 0 ? r->top_k : 0;
     p->repetition_penalty = (float)r->repetition_penalty;
@@ -83,12 +87,15 @@ static bool check_biases(struct exchange *x)
     const struct openai_request *r = &x->request;
     int n_vocab = tokenizer_size(x->server->tokenizer);
     if (r->n_biases > SAMPLER_BIAS_MAX) {
-        openai_error_set(&x->error, 400, "invalid_request_error", "logit_bias", "", "%zu biases are over the limit of %d", r->n_biases, SAMPLER_BIAS_MAX);
+        openai_error_set(&x->error, 400, "invalid_request_error", "logit_bias", "",
+                         "%zu biases are over the limit of %d", r->n_biases, SAMPLER_BIAS_MAX);
         return false;
     }
     for (size_t i = 0; i < r->n_biases; i++)
         if (r->biases[i].token >= n_vocab) {
-            openai_error_set(&x->error, 400, "invalid_request_error", "logit_bias", "", "token %d is outside the vocabulary of %d", r->biases[i].token, n_vocab);
+            openai_error_set(&x->error, 400, "invalid_request_error", "logit_bias", "",
+                             "token %d is outside the vocabulary of %d", r->biases[i].token,
+                             n_vocab);
             return false;
         }
     return true;
@@ -98,10 +105,19 @@ static void explain(struct exchange *x, enum err code, const struct errmsg *e)
 {
     const char *param = x->kind == OPENAI_CHAT ? "messages" : "prompt";
     switch (code) {
-    case ERR_TOO_LARGE: openai_error_set(&x->error, 400, "invalid_request_error", param, "context_length_exceeded", "%s", e->text); break;
-    case ERR_FULL: openai_error_set(&x->error, 429, "rate_limit_error", "", "queue_full", "the engine is busy: %s", e->text); break;
-    case ERR_RANGE: openai_error_set(&x->error, 400, "invalid_request_error", "", "", "%s", e->text); break;
-    default: openai_error_set(&x->error, 503, "server_error", "", "unavailable", "%s", e->text);
+    case ERR_TOO_LARGE:
+        openai_error_set(&x->error, 400, "invalid_request_error", param, "context_length_exceeded",
+                         "%s", e->text);
+        break;
+    case ERR_FULL:
+        openai_error_set(&x->error, 429, "rate_limit_error", "", "queue_full",
+                         "the engine is busy: %s", e->text);
+        break;
+    case ERR_RANGE:
+        openai_error_set(&x->error, 400, "invalid_request_error", "", "", "%s", e->text);
+        break;
+    default:
+        openai_error_set(&x->error, 503, "server_error", "", "unavailable", "%s", e->text);
     }
 }
 
@@ -110,7 +126,8 @@ static bool open_choices(struct exchange *x)
     struct str stops[OPENAI_STOPS_MAX];
     size_t n_stops = 0;
     for (size_t i = 0; i < x->request.n_stops; i++)
-        if (x->request.stops[i].text.n) stops[n_stops++] = x->request.stops[i].text; /* an empty one stops nothing */
+        if (x->request.stops[i].text.n)
+            stops[n_stops++] = x->request.stops[i].text; /* an empty one stops nothing */
     for (int i = 0; i < x->n_choices; i++) {
         struct errmsg e = {0};
         buf_init(&x->choices[i].piece, PIECE_MAX);
@@ -133,11 +150,20 @@ bool exchange_submit(struct exchange *x)
     sampling_of(x, &sampling, biases);
     for (int i = 0; i < x->n_prompts && !x->error.status; i++) {
         x->submissions[i] = (struct submission){.exchange = x, .first_choice = i * x->request.n};
-        struct engine_submit_options o = {.prompt = x->prompts[i].ids, .n_prompt = (int)x->prompts[i].n, .n = x->request.n,
-                                          .max_tokens = x->request.max_tokens, .sampling = sampling, .salt = x->salt, .priority = x->priority,
-                                          .end_ids = s->end_ids, .n_end_ids = s->n_end_ids,
-                                          .ignore_end = json_is_true(json_object_get(x->request.body, "ignore_eos")), .on_token = on_token,
-                                          .on_end = on_end, .arg = &x->submissions[i]};
+        struct engine_submit_options o = {
+            .prompt = x->prompts[i].ids,
+            .n_prompt = (int)x->prompts[i].n,
+            .n = x->request.n,
+            .max_tokens = x->request.max_tokens,
+            .sampling = sampling,
+            .salt = x->salt,
+            .priority = x->priority,
+            .end_ids = s->end_ids,
+            .n_end_ids = s->n_end_ids,
+            .ignore_end = json_is_true(json_object_get(x->request.body, "ignore_eos")),
+            .on_token = on_token,
+            .on_end = on_end,
+            .arg = &x->submissions[i]};
         enum err code = engine_submit(s->engine, &o, &x->submissions[i].id, &e);
         if (code) {
             explain(x, code, &e);

@@ -1,4 +1,5 @@
-/* server_write.c - answers as bytes: whole JSON replies and server-sent chunks, in the API's exact shapes. */
+/* server_write.c - answers as bytes: whole JSON replies and server-sent chunks, in the API's exact
+ * shapes. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -8,18 +9,25 @@
 const char *finish_name(enum engine_finish f)
 {
     switch (f) {
-    case ENGINE_STOP: return "stop";
-    case ENGINE_LENGTH: return "length";
-    case ENGINE_CANCELLED: return "abort";
-    case ENGINE_FAILED: return "error";
+    case ENGINE_STOP:
+        return "stop";
+    case ENGINE_LENGTH:
+        return "length";
+    case ENGINE_CANCELLED:
+        return "abort";
+    case ENGINE_FAILED:
+        return "error";
     }
     return "error";
 }
 
 static void open_object(const struct exchange *x, bool chunk, struct buf *out)
 {
-    const char *kind = x->kind != OPENAI_CHAT ? "text_completion" : chunk ? "chat.completion.chunk" : "chat.completion";
-    buf_printf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", x->id, kind, (long long)x->created_s);
+    const char *kind = x->kind != OPENAI_CHAT ? "text_completion"
+                       : chunk                ? "chat.completion.chunk"
+                                              : "chat.completion";
+    buf_printf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", x->id, kind,
+               (long long)x->created_s);
     json_write_string(out, str_of(x->server->model_name));
     buf_z(out, ",\"system_fingerprint\":\"deja-" DEJA_VERSION "\",\"choices\":[");
 }
@@ -27,8 +35,10 @@ static void open_object(const struct exchange *x, bool chunk, struct buf *out)
 static void write_usage(const struct exchange *x, struct buf *out)
 {
     buf_printf(out,
-               "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,\"prompt_tokens_details\":{\"cached_tokens\":%lld}}",
-               (long long)x->prompt_tokens, (long long)x->completion_tokens, (long long)(x->prompt_tokens + x->completion_tokens), (long long)x->cached_tokens);
+               "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,\"prompt_"
+               "tokens_details\":{\"cached_tokens\":%lld}}",
+               (long long)x->prompt_tokens, (long long)x->completion_tokens,
+               (long long)(x->prompt_tokens + x->completion_tokens), (long long)x->cached_tokens);
 }
 
 static void send_chunk(struct exchange *x, struct buf *json)
@@ -55,7 +65,10 @@ void write_stream_head(struct exchange *x)
         struct buf *b = &x->server->scratch;
         buf_clear(b);
         open_object(x, true, b);
-        buf_printf(b, "{\"index\":%d,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}", i);
+        buf_printf(b,
+                   "{\"index\":%d,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":"
+                   "null,\"finish_reason\":null}",
+                   i);
         send_chunk(x, b);
     }
 }
@@ -100,8 +113,8 @@ void write_end(struct exchange *x, struct token_event *ev)
     struct buf *b = &x->server->scratch;
     buf_clear(b);
     open_object(x, true, b);
-    buf_printf(b, "{\"index\":%d,%s,\"logprobs\":null,\"finish_reason\":\"%s\"}", ev->choice, x->kind == OPENAI_CHAT ? "\"delta\":{}" : "\"text\":\"\"",
-               finish_name(c->finish));
+    buf_printf(b, "{\"index\":%d,%s,\"logprobs\":null,\"finish_reason\":\"%s\"}", ev->choice,
+               x->kind == OPENAI_CHAT ? "\"delta\":{}" : "\"text\":\"\"", finish_name(c->finish));
     send_chunk(x, b);
 }
 
@@ -129,7 +142,8 @@ void write_whole(struct exchange *x)
     write_usage(x, &b);
     buf_char(&b, '}');
     if (buf_failed(&b)) {
-        openai_error_set(&x->error, 500, "server_error", "", "", "the answer is too large to be sent");
+        openai_error_set(&x->error, 500, "server_error", "", "",
+                         "the answer is too large to be sent");
         exchange_refuse(x);
     } else {
         http_send(x->http, 200, "application/json", buf_view(&b));

@@ -1,4 +1,5 @@
-/* kv_pool.c - block states as two intrusive lists: a free stack and a doubly linked list of kept blocks in order of use. */
+/* kv_pool.c - block states as two intrusive lists: a free stack and a doubly linked list of kept
+ * blocks in order of use. */
 #include "engine/sched/kv_pool.h"
 
 #include "base/mem.h"
@@ -130,13 +131,34 @@ void kv_pool_set_cached(struct kv_pool *pool, kv_block b, bool cached)
     x->cached = cached;
 }
 
-int kv_pool_users(const struct kv_pool *pool, kv_block b) { return at(pool, b)->users; }
-bool kv_pool_is_cached(const struct kv_pool *pool, kv_block b) { return at(pool, b)->cached; }
-int kv_pool_size(const struct kv_pool *pool) { return pool->n_blocks; }
-int kv_pool_n_free(const struct kv_pool *pool) { return pool->n_free; }
-int kv_pool_n_kept(const struct kv_pool *pool) { return pool->n_kept; }
-int kv_pool_available(const struct kv_pool *pool) { return pool->n_free + pool->n_kept; }
-kv_block kv_pool_oldest(const struct kv_pool *pool) { return pool->oldest; }
+int kv_pool_users(const struct kv_pool *pool, kv_block b)
+{
+    return at(pool, b)->users;
+}
+bool kv_pool_is_cached(const struct kv_pool *pool, kv_block b)
+{
+    return at(pool, b)->cached;
+}
+int kv_pool_size(const struct kv_pool *pool)
+{
+    return pool->n_blocks;
+}
+int kv_pool_n_free(const struct kv_pool *pool)
+{
+    return pool->n_free;
+}
+int kv_pool_n_kept(const struct kv_pool *pool)
+{
+    return pool->n_kept;
+}
+int kv_pool_available(const struct kv_pool *pool)
+{
+    return pool->n_free + pool->n_kept;
+}
+kv_block kv_pool_oldest(const struct kv_pool *pool)
+{
+    return pool->oldest;
+}
 
 const char *kv_pool_check(const struct kv_pool *pool)
 {
@@ -148,7 +170,8 @@ const char *kv_pool_check(const struct kv_pool *pool)
     kv_block before = KV_NO_BLOCK;
     for (kv_block b = pool->oldest; b != KV_NO_BLOCK; b = at(pool, b)->next) {
         if (++n_kept > pool->n_blocks) return "kept list has a cycle";
-        if (at(pool, b)->users || !at(pool, b)->cached) return "a kept block has users or is not cached";
+        if (at(pool, b)->users || !at(pool, b)->cached)
+            return "a kept block has users or is not cached";
         if (at(pool, b)->prev != before) return "kept list is not linked both ways";
         before = b;
     }

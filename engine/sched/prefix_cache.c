@@ -1,5 +1,6 @@
-/* prefix_cache.c - two hash tables over blocks: by identity (open addressing, linear probing, deletion by shifting back), and by
- * parent (buckets of doubly linked siblings) for partial matches. */
+/* prefix_cache.c - two hash tables over blocks: by identity (open addressing, linear probing,
+ * deletion by shifting back), and by parent (buckets of doubly linked siblings) for partial
+ * matches. */
 #include "engine/sched/prefix_cache.h"
 
 #include <string.h>
@@ -17,14 +18,15 @@ struct prefix_cache {
     int n_blocks, block_tokens, count;
     uint64_t seed;
     struct hash128 root;
-    uint32_t mask;     /* table size - 1 */
-    kv_block *table;   /* [mask+1] by identity */
-    kv_block *buckets; /* [mask+1] by parent */
+    uint32_t mask;         /* table size - 1 */
+    kv_block *table;       /* [mask+1] by identity */
+    kv_block *buckets;     /* [mask+1] by parent */
     struct entry *entries; /* [n_blocks] */
     int32_t *tokens;       /* [n_blocks][block_tokens] */
 };
 
-struct prefix_cache *prefix_cache_new(int n_blocks, int block_tokens, uint64_t seed, struct hash128 root)
+struct prefix_cache *prefix_cache_new(int n_blocks, int block_tokens, uint64_t seed,
+                                      struct hash128 root)
 {
     ASSERT(n_blocks > 0 && n_blocks <= 1 << 28);
     ASSERT(block_tokens > 0 && block_tokens <= PREFIX_BLOCK_TOKENS_MAX);
@@ -66,7 +68,8 @@ struct hash128 prefix_cache_start(const struct prefix_cache *c, uint64_t salt)
     return hash_bytes(c->seed, (struct str){(const char *)&in, sizeof in});
 }
 
-struct hash128 prefix_cache_chain(const struct prefix_cache *c, struct hash128 parent, const int32_t *tokens)
+struct hash128 prefix_cache_chain(const struct prefix_cache *c, struct hash128 parent,
+                                  const int32_t *tokens)
 {
     struct {
         char tag[8];
@@ -79,7 +82,8 @@ struct hash128 prefix_cache_chain(const struct prefix_cache *c, struct hash128 p
     in.parent_lo = parent.lo;
     in.n_tokens = (uint64_t)c->block_tokens;
     memcpy(in.tokens, tokens, n_bytes);
-    return hash_bytes(c->seed, (struct str){(const char *)&in, offsetof(__typeof__(in), tokens) + n_bytes});
+    return hash_bytes(c->seed,
+                      (struct str){(const char *)&in, offsetof(__typeof__(in), tokens) + n_bytes});
 }
 
 static int32_t *tokens_of(const struct prefix_cache *c, kv_block b)
@@ -87,9 +91,13 @@ static int32_t *tokens_of(const struct prefix_cache *c, kv_block b)
     return c->tokens + (size_t)b * (size_t)c->block_tokens;
 }
 
-static uint32_t home(const struct prefix_cache *c, struct hash128 id) { return (uint32_t)id.lo & c->mask; }
+static uint32_t home(const struct prefix_cache *c, struct hash128 id)
+{
+    return (uint32_t)id.lo & c->mask;
+}
 
-/* Slot of id, or the empty slot where it would go. The table is at most half full, so there is one. */
+/* Slot of id, or the empty slot where it would go. The table is at most half full, so there is one.
+ */
 static uint32_t slot_of(const struct prefix_cache *c, struct hash128 id)
 {
     uint32_t i = home(c, id);
@@ -98,22 +106,25 @@ static uint32_t slot_of(const struct prefix_cache *c, struct hash128 id)
     return i;
 }
 
-kv_block prefix_cache_find(const struct prefix_cache *c, struct hash128 id, struct hash128 parent, const int32_t *tokens)
+kv_block prefix_cache_find(const struct prefix_cache *c, struct hash128 id, struct hash128 parent,
+                           const int32_t *tokens)
 {
     kv_block b = c->table[slot_of(c, id)];
     if (b == KV_NO_BLOCK) return b;
-    bool same = hash_eq(c->entries[b].parent, parent) && !memcmp(tokens_of(c, b), tokens, (size_t)c->block_tokens * sizeof *tokens);
+    bool same = hash_eq(c->entries[b].parent, parent) &&
+                !memcmp(tokens_of(c, b), tokens, (size_t)c->block_tokens * sizeof *tokens);
     return same ? b : KV_NO_BLOCK;
 }
 
-kv_block prefix_cache_find_partial(const struct prefix_cache *c, struct hash128 parent, const int32_t *tokens, int n_tokens, uint64_t step,
-                                   int *n_same)
+kv_block prefix_cache_find_partial(const struct prefix_cache *c, struct hash128 parent,
+                                   const int32_t *tokens, int n_tokens, uint64_t step, int *n_same)
 {
     kv_block best = KV_NO_BLOCK;
     int looked = 0;
     *n_same = 0;
     ASSERT(n_tokens <= c->block_tokens);
-    for (kv_block b = c->buckets[home(c, parent)]; b != KV_NO_BLOCK && looked < PREFIX_SIBLINGS_MAX; b = c->entries[b].next, looked++) {
+    for (kv_block b = c->buckets[home(c, parent)]; b != KV_NO_BLOCK && looked < PREFIX_SIBLINGS_MAX;
+         b = c->entries[b].next, looked++) {
         if (c->entries[b].step == step || !hash_eq(c->entries[b].parent, parent)) continue;
         const int32_t *have = tokens_of(c, b);
         int n = 0;
@@ -127,7 +138,8 @@ kv_block prefix_cache_find_partial(const struct prefix_cache *c, struct hash128 
     return best;
 }
 
-bool prefix_cache_enter(struct prefix_cache *c, kv_block b, struct hash128 id, struct hash128 parent, const int32_t *tokens, uint64_t step)
+bool prefix_cache_enter(struct prefix_cache *c, kv_block b, struct hash128 id,
+                        struct hash128 parent, const int32_t *tokens, uint64_t step)
 {
     ASSERT(b >= 0 && b < c->n_blocks);
     struct entry *e = &c->entries[b];
@@ -135,7 +147,12 @@ bool prefix_cache_enter(struct prefix_cache *c, kv_block b, struct hash128 id, s
     if (e->in || c->table[i] != KV_NO_BLOCK) return false;
     c->table[i] = b;
     uint32_t k = home(c, parent);
-    *e = (struct entry){.id = id, .parent = parent, .step = step, .next = c->buckets[k], .prev = KV_NO_BLOCK, .in = true};
+    *e = (struct entry){.id = id,
+                        .parent = parent,
+                        .step = step,
+                        .next = c->buckets[k],
+                        .prev = KV_NO_BLOCK,
+                        .in = true};
     if (e->next != KV_NO_BLOCK) c->entries[e->next].prev = b;
     c->buckets[k] = b;
     memcpy(tokens_of(c, b), tokens, (size_t)c->block_tokens * sizeof *tokens);
@@ -143,11 +160,21 @@ bool prefix_cache_enter(struct prefix_cache *c, kv_block b, struct hash128 id, s
     return true;
 }
 
-bool prefix_cache_has(const struct prefix_cache *c, kv_block b) { return c->entries[b].in; }
-uint64_t prefix_cache_step(const struct prefix_cache *c, kv_block b) { return c->entries[b].step; }
-int prefix_cache_count(const struct prefix_cache *c) { return c->count; }
+bool prefix_cache_has(const struct prefix_cache *c, kv_block b)
+{
+    return c->entries[b].in;
+}
+uint64_t prefix_cache_step(const struct prefix_cache *c, kv_block b)
+{
+    return c->entries[b].step;
+}
+int prefix_cache_count(const struct prefix_cache *c)
+{
+    return c->count;
+}
 
-/* Moves later members of the probe run into the hole, so that no tombstones are needed (Knuth, vol. 3, 6.4, algorithm R). */
+/* Moves later members of the probe run into the hole, so that no tombstones are needed (Knuth, vol.
+ * 3, 6.4, algorithm R). */
 static void table_remove(struct prefix_cache *c, uint32_t hole)
 {
     for (uint32_t i = (hole + 1) & c->mask; c->table[i] != KV_NO_BLOCK; i = (i + 1) & c->mask) {
@@ -182,19 +209,23 @@ const char *prefix_cache_check(const struct prefix_cache *c, const struct kv_poo
     int in = 0, in_table = 0, in_buckets = 0;
     for (kv_block b = 0; b < c->n_blocks; b++) {
         const struct entry *e = &c->entries[b];
-        if (e->in != kv_pool_is_cached(pool, b)) return "pool and prefix cache disagree about a block";
+        if (e->in != kv_pool_is_cached(pool, b))
+            return "pool and prefix cache disagree about a block";
         if (!e->in) continue;
         in++;
         if (c->table[slot_of(c, e->id)] != b) return "an entry cannot be found by its identity";
-        if (!hash_eq(e->id, prefix_cache_chain(c, e->parent, tokens_of(c, b)))) return "an entry's identity is not that of its tokens";
+        if (!hash_eq(e->id, prefix_cache_chain(c, e->parent, tokens_of(c, b))))
+            return "an entry's identity is not that of its tokens";
     }
     for (uint32_t i = 0; i <= c->mask; i++) {
         in_table += c->table[i] != KV_NO_BLOCK;
         for (kv_block b = c->buckets[i]; b != KV_NO_BLOCK; b = c->entries[b].next) {
-            if (!c->entries[b].in || home(c, c->entries[b].parent) != i) return "a sibling list holds a stranger";
+            if (!c->entries[b].in || home(c, c->entries[b].parent) != i)
+                return "a sibling list holds a stranger";
             if (++in_buckets > c->n_blocks) return "a sibling list has a cycle";
         }
     }
-    if (in != c->count || in_table != in || in_buckets != in) return "prefix cache counts do not agree";
+    if (in != c->count || in_table != in || in_buckets != in)
+        return "prefix cache counts do not agree";
     return NULL;
 }

@@ -1,5 +1,6 @@
-/* schedule_admit.c - who may start. A sequence starts only when the whole rest of its prompt and a generation reserve fit into
- * blocks nobody was promised; the promise is kept in sequence.reserved. */
+/* schedule_admit.c - who may start. A sequence starts only when the whole rest of its prompt and a
+ * generation reserve fit into blocks nobody was promised; the promise is kept in sequence.reserved.
+ */
 #include "engine/sched/sequence.h"
 
 struct need {
@@ -53,15 +54,18 @@ static enum sched_class class_next(const struct sched *s, uint64_t now_ms, bool 
     return *aged && s->online_since_aged >= SCHED_AGED_EVERY ? SCHED_BATCH : SCHED_ONLINE;
 }
 
-/* Starts the first of a class that fits, looking past at most SCHED_LOOKAHEAD that do not. Those passed by are counted; one that was
- * passed by bypass_max times is not passed by again. *stuck: nobody behind may start either. */
+/* Starts the first of a class that fits, looking past at most SCHED_LOOKAHEAD that do not. Those
+ * passed by are counted; one that was passed by bypass_max times is not passed by again. *stuck:
+ * nobody behind may start either. */
 static bool start_one(struct sched *s, enum sched_class class, bool *stuck)
 {
     int looked = 0;
-    for (int i = s->queue[class].head; i >= 0 && looked < SCHED_LOOKAHEAD; i = s->seqs[i].next, looked++) {
+    for (int i = s->queue[class].head; i >= 0 && looked < SCHED_LOOKAHEAD;
+         i = s->seqs[i].next, looked++) {
         struct sequence *q = seq_at(s, i);
         if (q->preempted_step == s->step) continue;
-        if (looked && s->match_budget <= 0) return false; /* long prompts behind a stuck one are looked at in a later step */
+        if (looked && s->match_budget <= 0)
+            return false; /* long prompts behind a stuck one are looked at in a later step */
         struct need need = need_of(s, q);
         s->match_budget -= blocks_for(s, q->n_tokens);
         if (!need.fits) {
@@ -94,7 +98,8 @@ void sched_admit(struct sched *s, uint64_t now_ms)
     s->match_budget = SCHED_MATCH_BLOCKS;
     for (;;) {
         bool aged, stuck = false;
-        enum sched_class first = class_next(s, now_ms, &aged), other = first == SCHED_ONLINE ? SCHED_BATCH : SCHED_ONLINE;
+        enum sched_class first = class_next(s, now_ms, &aged),
+                         other = first == SCHED_ONLINE ? SCHED_BATCH : SCHED_ONLINE;
         int batch_head = s->queue[SCHED_BATCH].head;
         if (s->n_slots) {
             if (start_one(s, first, &stuck)) {
@@ -117,8 +122,9 @@ void sched_admit(struct sched *s, uint64_t now_ms)
     }
 }
 
-/* Forks start with the parent's blocks; the first who writes the shared tail gets a copy. Those for whom there is no slot or no
- * room now become ordinary waiting sequences and will find the blocks in the cache. */
+/* Forks start with the parent's blocks; the first who writes the shared tail gets a copy. Those for
+ * whom there is no slot or no room now become ordinary waiting sequences and will find the blocks
+ * in the cache. */
 void sched_start_forks(struct sched *s, struct sequence *parent)
 {
     while (parent->first_child >= 0) {
@@ -127,7 +133,8 @@ void sched_start_forks(struct sched *s, struct sequence *parent)
         parent->first_child = q->next;
         q->next = q->prev = q->parent = -1;
         s->n_held--;
-        int promise = blocks_wanted(s, q, s->o.reserve_tokens) - parent->n_computed / s->o.block_tokens;
+        int promise =
+            blocks_wanted(s, q, s->o.reserve_tokens) - parent->n_computed / s->o.block_tokens;
         if (!s->n_slots || blocks_unpromised(s) < promise) {
             queue_push_front(s, q); /* its request was admitted before all who wait */
             continue;

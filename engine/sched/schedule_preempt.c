@@ -1,6 +1,7 @@
-/* schedule_preempt.c - who has to stop when blocks or slots run out. Victims are chosen by what is lost, not by arrival:
- * lowest class first, then the fewest computed tokens that nobody else keeps. One that was resumed and has not generated a block since
- * is spared while there is another choice, so that two sequences cannot keep throwing each other out. */
+/* schedule_preempt.c - who has to stop when blocks or slots run out. Victims are chosen by what is
+ * lost, not by arrival: lowest class first, then the fewest computed tokens that nobody else keeps.
+ * One that was resumed and has not generated a block since is spared while there is another choice,
+ * so that two sequences cannot keep throwing each other out. */
 #include "engine/sched/sequence.h"
 
 /* Computed tokens that stopping q would throw away: what others also use stays. */
@@ -18,7 +19,10 @@ static bool spared(const struct sched *s, const struct sequence *q)
     return q->preemptions > 0 && q->n_tokens < q->n_tokens_resumed + s->o.block_tokens;
 }
 
-static bool displaceable(const struct sequence *q) { return q->class == SCHED_BATCH && !q->aged; }
+static bool displaceable(const struct sequence *q)
+{
+    return q->class == SCHED_BATCH && !q->aged;
+}
 
 /* True when a should stop rather than b; the later admitted one wins a tie. */
 static bool stops_first(const struct sched *s, const struct sequence *a, const struct sequence *b)

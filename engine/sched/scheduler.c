@@ -64,18 +64,29 @@ static void hold_fork(struct sched *s, struct sequence *q, int parent_i)
     s->n_held++;
 }
 
-enum err sched_add(struct sched *s, const struct sched_request *r, uint64_t now_ms, int *seq_out, int *limit_out)
+enum err sched_add(struct sched *s, const struct sched_request *r, uint64_t now_ms, int *seq_out,
+                   int *limit_out)
 {
     ASSERT(r->n_prompt > 0 && r->n_limit > r->n_prompt);
     int64_t pool = (int64_t)s->o.n_blocks * s->o.block_tokens;
     int64_t most = pool < s->o.max_len ? pool : s->o.max_len;
     if (r->n_prompt >= most) return ERR_TOO_LARGE;
-    if (s->unused < 0 || s->queue[0].n + s->queue[1].n + s->n_held >= s->o.max_waiting) return ERR_FULL;
+    if (s->unused < 0 || s->queue[0].n + s->queue[1].n + s->n_held >= s->o.max_waiting)
+        return ERR_FULL;
     int i = s->unused;
     struct sequence *q = &s->seqs[i];
     s->unused = q->next;
-    *q = (struct sequence){.class = r->class, .next = -1, .prev = -1, .parent = -1, .first_child = -1, .tokens = r->tokens,
-                           .n_prompt = r->n_prompt, .n_tokens = r->n_prompt, .salt = r->salt, .arrived_ms = now_ms, .slot = -1};
+    *q = (struct sequence){.class = r->class,
+                           .next = -1,
+                           .prev = -1,
+                           .parent = -1,
+                           .first_child = -1,
+                           .tokens = r->tokens,
+                           .n_prompt = r->n_prompt,
+                           .n_tokens = r->n_prompt,
+                           .salt = r->salt,
+                           .arrived_ms = now_ms,
+                           .slot = -1};
     q->n_limit = r->n_limit < most ? r->n_limit : (int)most;
     if (r->fork_of < 0)
         queue_push_back(s, q);
@@ -124,13 +135,14 @@ static void plan_span(struct sched *s, struct sequence *q, int n)
 {
     int from = q->n_computed;
     seq_advance(s, q, n);
-    s->spans[s->plan.n_spans++] = (struct sched_span){seq_index(s, q), from, n, q->n_computed == q->n_tokens};
+    s->spans[s->plan.n_spans++] =
+        (struct sched_span){seq_index(s, q), from, n, q->n_computed == q->n_tokens};
     s->plan.n_rows += n;
     if (q->n_computed == q->n_tokens && q->first_child >= 0) sched_start_forks(s, q);
 }
 
-/* Every sequence that decodes gets its block; whoever must stop for that stops now, before anything is planned. The ids of those
- * looked at are left in scratch. */
+/* Every sequence that decodes gets its block; whoever must stop for that stops now, before anything
+ * is planned. The ids of those looked at are left in scratch. */
 static int secure_decodes(struct sched *s)
 {
     int n = 0;
@@ -140,7 +152,8 @@ static int secure_decodes(struct sched *s)
         struct sequence *q = seq_at(s, s->scratch[i]);
         while (q->state == SEQ_RUNNING && !seq_secure(s, q, q->n_computed)) {
             int victim = sched_victim(s, false);
-            ASSERT(victim >= 0 && s->n_running > 1); /* alone, a sequence fits: sched_add saw to it */
+            ASSERT(victim >= 0 &&
+                   s->n_running > 1); /* alone, a sequence fits: sched_add saw to it */
             sched_preempt(s, seq_at(s, victim));
         }
     }
@@ -183,7 +196,8 @@ static int first_admitted(const struct sched *s)
 
 static void plan_prompts(struct sched *s, int rows)
 {
-    int bt = s->o.block_tokens, n_prompts = collect_prompts(s), oldest = first_admitted(s), share = 0;
+    int bt = s->o.block_tokens, n_prompts = collect_prompts(s), oldest = first_admitted(s),
+        share = 0;
     if (oldest >= 0) {
         share = rows / 4 > bt ? rows / 4 : bt;
         int rest = seq_rest(seq_at(s, oldest));
@@ -197,7 +211,8 @@ static void plan_prompts(struct sched *s, int rows)
         int n = seq_rest(q), room = rows - share;
         if (n > room) {
             n = room;
-            int over = (q->n_computed + n) % bt; /* end on a whole block, so that others can use it */
+            int over =
+                (q->n_computed + n) % bt; /* end on a whole block, so that others can use it */
             if (n > over) n -= over;
         }
         if (n > 0) n = secure_chunk(s, q, n);
@@ -212,25 +227,45 @@ const struct sched_plan *sched_step(struct sched *s, uint64_t now_ms)
     s->step++;
     s->plan = (struct sched_plan){.spans = s->spans, .forks = s->forks, .copies = s->copies};
     int n_decodes = secure_decodes(s);
-    sched_admit(s, now_ms); /* may displace a decoding sequence: nothing is planned before it has decided */
+    sched_admit(
+        s, now_ms); /* may displace a decoding sequence: nothing is planned before it has decided */
     for (int i = 0; i < n_decodes; i++) {
         struct sequence *q = seq_at(s, s->scratch[i]);
         if (q->state == SEQ_RUNNING) plan_span(s, q, 1);
     }
     int rows = s->o.max_batch_rows - s->plan.n_rows;
-    if (s->plan.n_rows && s->prompt_rows_max && rows > s->prompt_rows_max) rows = s->prompt_rows_max;
+    if (s->plan.n_rows && s->prompt_rows_max && rows > s->prompt_rows_max)
+        rows = s->prompt_rows_max;
     if (rows > 0) plan_prompts(s, rows);
     s->stats.steps++;
     s->stats.rows += (uint64_t)s->plan.n_rows;
     return &s->plan;
 }
 
-void sched_set_prompt_rows(struct sched *s, int rows_max) { s->prompt_rows_max = rows_max; }
-const int32_t *sched_tokens(const struct sched *s, int seq) { return seq_at(s, seq)->tokens; }
-const kv_block *sched_table(const struct sched *s, int seq) { return seq_at(s, seq)->table; }
-int sched_n_tokens(const struct sched *s, int seq) { return seq_at(s, seq)->n_tokens; }
-int sched_limit(const struct sched *s, int seq) { return seq_at(s, seq)->n_limit; }
-int sched_cached_tokens(const struct sched *s, int seq) { return seq_at(s, seq)->cached_tokens; }
+void sched_set_prompt_rows(struct sched *s, int rows_max)
+{
+    s->prompt_rows_max = rows_max;
+}
+const int32_t *sched_tokens(const struct sched *s, int seq)
+{
+    return seq_at(s, seq)->tokens;
+}
+const kv_block *sched_table(const struct sched *s, int seq)
+{
+    return seq_at(s, seq)->table;
+}
+int sched_n_tokens(const struct sched *s, int seq)
+{
+    return seq_at(s, seq)->n_tokens;
+}
+int sched_limit(const struct sched *s, int seq)
+{
+    return seq_at(s, seq)->n_limit;
+}
+int sched_cached_tokens(const struct sched *s, int seq)
+{
+    return seq_at(s, seq)->cached_tokens;
+}
 
 void sched_stats(const struct sched *s, struct sched_stats *out)
 {

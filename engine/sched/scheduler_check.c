@@ -1,4 +1,5 @@
-/* scheduler_check.c - what must hold between any two calls, checked by walking everything. Debug builds and tests. */
+/* scheduler_check.c - what must hold between any two calls, checked by walking everything. Debug
+ * builds and tests. */
 #include "engine/sched/sequence.h"
 
 static const char *check_running(const struct sched *s, int *n_reserved)
@@ -7,7 +8,8 @@ static const char *check_running(const struct sched *s, int *n_reserved)
     for (int i = 0; i < s->n_running; i++) {
         const struct sequence *q = &s->seqs[s->running[i]];
         if (q->state != SEQ_RUNNING) return "the running list holds a sequence that does not run";
-        if (q->n_computed > q->n_tokens || q->n_tokens > q->n_limit) return "a sequence is longer than its limit";
+        if (q->n_computed > q->n_tokens || q->n_tokens > q->n_limit)
+            return "a sequence is longer than its limit";
         if (q->n_computed > q->n_table * bt) return "a computed position has no block";
         if (q->n_chained != q->n_computed / bt) return "chain and computed positions disagree";
         if (q->reserved < 0) return "a negative promise";
@@ -27,10 +29,12 @@ static const char *check_users(const struct sched *s)
                 if (q->table[k] != b) continue;
                 named++;
                 bool filling = (k + 1) * s->o.block_tokens > q->n_computed;
-                if (filling && kv_pool_is_cached(s->pool, b)) return "a block that is not full is cached";
+                if (filling && kv_pool_is_cached(s->pool, b))
+                    return "a block that is not full is cached";
             }
         }
-        if (named != kv_pool_users(s->pool, b)) return "a block's users are not the tables that name it";
+        if (named != kv_pool_users(s->pool, b))
+            return "a block's users are not the tables that name it";
     }
     return NULL;
 }
@@ -42,18 +46,21 @@ static const char *check_lists(const struct sched *s)
         int n = 0, before = -1;
         for (int i = s->queue[c].head; i >= 0; i = s->seqs[i].next) {
             const struct sequence *q = &s->seqs[i];
-            if (q->state != SEQ_WAITING || (int)q->class != c || q->prev != before) return "a class queue is broken";
+            if (q->state != SEQ_WAITING || (int)q->class != c || q->prev != before)
+                return "a class queue is broken";
             if (++n > s->n_seqs) return "a class queue has a cycle";
             before = i;
         }
-        if (n != s->queue[c].n || before != s->queue[c].tail) return "a class queue's length or end is wrong";
+        if (n != s->queue[c].n || before != s->queue[c].tail)
+            return "a class queue's length or end is wrong";
         seen += n;
     }
     for (int i = 0; i < s->n_seqs; i++) {
         const struct sequence *q = &s->seqs[i];
         if (q->state == SEQ_UNUSED) continue;
         for (int c = q->first_child; c >= 0; c = s->seqs[c].next, held++)
-            if (s->seqs[c].state != SEQ_HELD || s->seqs[c].parent != i) return "a held fork is not its parent's";
+            if (s->seqs[c].state != SEQ_HELD || s->seqs[c].parent != i)
+                return "a held fork is not its parent's";
     }
     if (held != s->n_held) return "held forks are miscounted";
     seen += held + s->n_running;

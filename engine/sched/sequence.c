@@ -1,4 +1,5 @@
-/* sequence.c - queues of waiting sequences, and the blocks of running ones: taking, sharing, copying, letting go. */
+/* sequence.c - queues of waiting sequences, and the blocks of running ones: taking, sharing,
+ * copying, letting go. */
 #include "engine/sched/sequence.h"
 
 void queue_push_back(struct sched *s, struct sequence *q)
@@ -138,7 +139,8 @@ void seq_advance(struct sched *s, struct sequence *q, int n)
         kv_block b = q->table[q->n_chained];
         struct hash128 id = prefix_cache_chain(s->cache, q->chain, tokens);
         /* refused when another block already stands for these tokens: ours then stays private */
-        if (prefix_cache_enter(s->cache, b, id, q->chain, tokens, s->step)) kv_pool_set_cached(s->pool, b, true);
+        if (prefix_cache_enter(s->cache, b, id, q->chain, tokens, s->step))
+            kv_pool_set_cached(s->pool, b, true);
         q->chain = id;
     }
 }
@@ -161,7 +163,8 @@ static bool adopt_block(struct sched *s, struct sequence *q)
     kv_block b = prefix_cache_find(s->cache, id, q->chain, tokens);
     if (b == KV_NO_BLOCK) return false;
     bool own = i < q->n_table;
-    if (!own && !q->reserved && !kv_pool_users(s->pool, b) && blocks_unpromised(s) <= 0) return false;
+    if (!own && !q->reserved && !kv_pool_users(s->pool, b) && blocks_unpromised(s) <= 0)
+        return false;
     kv_pool_ref(s->pool, b);
     if (own) {
         kv_pool_unref(s->pool, q->table[i]);
@@ -182,7 +185,8 @@ static void adopt_part(struct sched *s, struct sequence *q)
     int n = q->n_tokens - 1 - q->n_computed;
     if (n > bt - 1) n = bt - 1; /* whole blocks are adopt_block's business */
     if (q->n_computed % bt || i < q->n_table || n <= 0 || s->plan.n_copies == s->copies_max) return;
-    kv_block fresh, b = prefix_cache_find_partial(s->cache, q->chain, q->tokens + i * bt, n, s->step, &n_same);
+    kv_block fresh,
+        b = prefix_cache_find_partial(s->cache, q->chain, q->tokens + i * bt, n, s->step, &n_same);
     if (b == KV_NO_BLOCK || !seq_take_block(s, q, &fresh)) return;
     plan_copy(s, fresh, b, n_same);
     q->table[q->n_table++] = fresh;

@@ -1,5 +1,6 @@
-/* Goal: engine.h's promises about text, ends, cancels and limits, whatever the batch, the cache, the pool. Method: the real step thread
- * over a pretended model whose next token depends on every KV cell read through the block tables (tests/unit/sched/fake_kv.h). */
+/* Goal: engine.h's promises about text, ends, cancels and limits, whatever the batch, the cache,
+ * the pool. Method: the real step thread over a pretended model whose next token depends on every
+ * KV cell read through the block tables (tests/unit/sched/fake_kv.h). */
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -24,8 +25,14 @@ static void wait_us(int us)
 static void pretend_forward(void *arg, const struct model_batch *b, float *logits)
 {
     struct pretend *p = arg;
-    struct batch view = {.n_rows = b->n_rows, .n_seqs = b->n_seqs, .n_out = b->n_out, .token = (int32_t *)b->token, .pos = (int32_t *)b->pos,
-                         .seq = (int32_t *)b->seq, .out_row = (int32_t *)b->out_row, .block_table = (const int32_t **)b->block_table};
+    struct batch view = {.n_rows = b->n_rows,
+                         .n_seqs = b->n_seqs,
+                         .n_out = b->n_out,
+                         .token = (int32_t *)b->token,
+                         .pos = (int32_t *)b->pos,
+                         .seq = (int32_t *)b->seq,
+                         .out_row = (int32_t *)b->out_row,
+                         .block_table = (const int32_t **)b->block_table};
     uint64_t hash[64];
     fake_forward(&p->kv, &view, hash);
     for (int i = 0; i < b->n_out; i++)
@@ -53,7 +60,8 @@ static struct engine *open_engine(struct pretend *p, struct engine_sizes s)
     if (!s.n_blocks) s.n_blocks = 400;
     s.check_every_step = true;
     p->kv = fake_kv_new(s.n_blocks, s.block_size, VOCAB);
-    struct engine_forward f = {.arg = p, .forward = pretend_forward, .kv_copy = pretend_copy, .n_vocab = VOCAB};
+    struct engine_forward f = {
+        .arg = p, .forward = pretend_forward, .kv_copy = pretend_copy, .n_vocab = VOCAB};
     struct engine *g = NULL;
     struct errmsg e = {0};
     CHECK_INT(engine_open_with(&g, &f, &s, &e), OK);
@@ -97,19 +105,27 @@ static void on_end(void *arg, const struct engine_end *end)
     h->ends++;
 }
 
-static enum err ask_seeded(struct engine *g, struct client *c, const int32_t *prompt, int n_prompt, int max_tokens, int n, float temperature)
+static enum err ask_seeded(struct engine *g, struct client *c, const int32_t *prompt, int n_prompt,
+                           int max_tokens, int n, float temperature)
 {
     struct sampler_params sp = sampler_params_default();
     sp.temperature = temperature;
     sp.seed = 7;
-    struct engine_submit_options o = {.prompt = prompt, .n_prompt = n_prompt, .n = n, .max_tokens = max_tokens, .sampling = sp,
-                                      .on_token = on_token, .on_end = on_end, .arg = c};
+    struct engine_submit_options o = {.prompt = prompt,
+                                      .n_prompt = n_prompt,
+                                      .n = n,
+                                      .max_tokens = max_tokens,
+                                      .sampling = sp,
+                                      .on_token = on_token,
+                                      .on_end = on_end,
+                                      .arg = c};
     struct errmsg e = {0};
     c->n = n;
     return engine_submit(g, &o, &c->id, &e);
 }
 
-static enum err ask(struct engine *g, struct client *c, const int32_t *prompt, int n_prompt, int max_tokens)
+static enum err ask(struct engine *g, struct client *c, const int32_t *prompt, int n_prompt,
+                    int max_tokens)
 {
     return ask_seeded(g, c, prompt, n_prompt, max_tokens, 1, 0);
 }
@@ -133,7 +149,8 @@ static void make_prompt(int32_t *t, int n, int n_common, uint64_t seed)
 
 static void check_same(const struct heard *a, const struct heard *b, const char *how)
 {
-    CHECK_AT(a->n == b->n && !memcmp(a->text, b->text, (size_t)a->n * sizeof *a->text), "%s: another text than alone", how);
+    CHECK_AT(a->n == b->n && !memcmp(a->text, b->text, (size_t)a->n * sizeof *a->text),
+             "%s: another text than alone", how);
 }
 
 TEST(text_is_the_same_alone_in_a_batch_from_the_cache_and_in_chunks)
@@ -158,10 +175,16 @@ TEST(text_is_the_same_alone_in_a_batch_from_the_cache_and_in_chunks)
     } ways[] = {
         {{.max_num_seqs = 16, .max_batch = 400}, "a batch of 16"},
         {{.max_num_seqs = 16, .max_batch = 16, .prefix_caching = true}, "small chunks"},
-        {{.max_num_seqs = 16, .max_batch = 64, .prefix_caching = true, .block_size = 16, .n_blocks = 200}, "blocks of 16"},
-        {{.max_num_seqs = 16, .max_batch = 64, .prefix_caching = true, 
-          .n_blocks = 60}, "a tiny pool"},
-        {{.max_num_seqs = 3, .max_batch = 33, .prefix_caching = true, .prompt_rows = 5}, "few slots"},
+        {{.max_num_seqs = 16,
+          .max_batch = 64,
+          .prefix_caching = true,
+          .block_size = 16,
+          .n_blocks = 200},
+         "blocks of 16"},
+        {{.max_num_seqs = 16, .max_batch = 64, .prefix_caching = true, .n_blocks = 60},
+         "a tiny pool"},
+        {{.max_num_seqs = 3, .max_batch = 33, .prefix_caching = true, .prompt_rows = 5},
+         "few slots"},
     };
     for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) {
         g = open_engine(&p, ways[w].s);
@@ -185,7 +208,8 @@ TEST(text_is_the_same_alone_in_a_batch_from_the_cache_and_in_chunks)
 TEST(choices_differ_by_seed_share_the_prompt_and_repeat)
 {
     struct pretend p;
-    struct engine *g = open_engine(&p, (struct engine_sizes){.prefix_caching = true, .max_batch = 128});
+    struct engine *g =
+        open_engine(&p, (struct engine_sizes){.prefix_caching = true, .max_batch = 128});
     int32_t prompt[90];
     make_prompt(prompt, 90, 0, 3);
     static struct client a, b;
@@ -220,8 +244,16 @@ TEST(a_stop_by_the_listener_or_an_end_token_finishes_with_stop)
     while (a.choice[0].text[first] != end)
         first++;
     c.n = 1;
-    struct engine_submit_options o = {.prompt = prompt, .n_prompt = 10, .n = 1, .max_tokens = 20, .sampling = sampler_params_default(), .end_ids = &end,
-                                      .n_end_ids = 1, .on_token = on_token, .on_end = on_end, .arg = &c};
+    struct engine_submit_options o = {.prompt = prompt,
+                                      .n_prompt = 10,
+                                      .n = 1,
+                                      .max_tokens = 20,
+                                      .sampling = sampler_params_default(),
+                                      .end_ids = &end,
+                                      .n_end_ids = 1,
+                                      .on_token = on_token,
+                                      .on_end = on_end,
+                                      .arg = &c};
     struct errmsg e = {0};
     REQUIRE(engine_submit(g, &o, &c.id, &e) == OK && wait_ended(&c));
     CHECK_INT(c.choice[0].n, first);
@@ -233,13 +265,19 @@ TEST(a_stop_by_the_listener_or_an_end_token_finishes_with_stop)
 TEST(limits_are_refused_with_all_the_numbers)
 {
     struct pretend p;
-    struct engine *g = open_engine(&p, (struct engine_sizes){.max_len = 50, .max_num_seqs = 1, .queue_max = 2});
+    struct engine *g =
+        open_engine(&p, (struct engine_sizes){.max_len = 50, .max_num_seqs = 1, .queue_max = 2});
     int32_t prompt[60] = {0}, bad[3] = {1, VOCAB, 2};
-    struct engine_submit_options o = {.prompt = prompt, .n_prompt = 50, .n = 1, .max_tokens = 5, .sampling = sampler_params_default()};
+    struct engine_submit_options o = {.prompt = prompt,
+                                      .n_prompt = 50,
+                                      .n = 1,
+                                      .max_tokens = 5,
+                                      .sampling = sampler_params_default()};
     struct errmsg e = {0};
     uint64_t id;
     CHECK_INT(engine_submit(g, &o, &id, &e), ERR_TOO_LARGE);
-    CHECK_Z(e.text, "the prompt has 50 tokens and max_tokens is 5, but the context is 50 tokens: at most 49 for the prompt");
+    CHECK_Z(e.text, "the prompt has 50 tokens and max_tokens is 5, but the context is 50 tokens: "
+                    "at most 49 for the prompt");
     o.prompt = bad;
     o.n_prompt = 3;
     CHECK_INT(engine_submit(g, &o, &id, &e), ERR_RANGE);
@@ -267,16 +305,19 @@ TEST(limits_are_refused_with_all_the_numbers)
 TEST(a_cancel_takes_effect_within_one_step_while_waiting_in_the_prompt_and_decoding)
 {
     struct pretend p;
-    struct engine *g = open_engine(&p, (struct engine_sizes){.max_num_seqs = 2, .max_batch = 8, .prefix_caching = true});
+    struct engine *g = open_engine(
+        &p, (struct engine_sizes){.max_num_seqs = 2, .max_batch = 8, .prefix_caching = true});
     int32_t prompt[150];
     make_prompt(prompt, 150, 0, 8);
     static struct client decoding, in_prompt, waiting;
-    memset(&decoding, 0, sizeof decoding), memset(&in_prompt, 0, sizeof in_prompt), memset(&waiting, 0, sizeof waiting);
+    memset(&decoding, 0, sizeof decoding), memset(&in_prompt, 0, sizeof in_prompt),
+        memset(&waiting, 0, sizeof waiting);
     p.delay_us = 2000;
     REQUIRE(ask(g, &decoding, prompt, 4, 150) == OK);
     while (decoding.choice[0].n < 2)
         ;
-    REQUIRE(ask(g, &in_prompt, prompt + 1, 149, 10) == OK && ask(g, &waiting, prompt + 2, 20, 10) == OK);
+    REQUIRE(ask(g, &in_prompt, prompt + 1, 149, 10) == OK &&
+            ask(g, &waiting, prompt + 2, 20, 10) == OK);
     int steps = p.steps;
     while (p.steps < steps + 3)
         ;
@@ -288,7 +329,8 @@ TEST(a_cancel_takes_effect_within_one_step_while_waiting_in_the_prompt_and_decod
         steps = p.steps;
         REQUIRE(wait_ended(all[i]));
         /* the step in flight may end, no other may begin */
-        CHECK_AT(all[i]->steps_at_end <= steps + 1, "cancel %d took %d steps", i, all[i]->steps_at_end - steps);
+        CHECK_AT(all[i]->steps_at_end <= steps + 1, "cancel %d took %d steps", i,
+                 all[i]->steps_at_end - steps);
         CHECK_INT(all[i]->choice[0].end.finish, ENGINE_CANCELLED);
         CHECK_INT(all[i]->choice[0].ends, 1);
     }
@@ -319,7 +361,8 @@ static void *storm_main(void *arg)
     for (int i = 0; i < s->n; i++) {
         int32_t prompt[60];
         make_prompt(prompt, 60, 20, rng_u64(&r) % 5);
-        while (ask_seeded(s->g, &s->clients[i], prompt, 1 + (int)rng_below(&r, 59), 1 + (int)rng_below(&r, 30), 1 + (int)rng_below(&r, 3), 0) == ERR_FULL)
+        while (ask_seeded(s->g, &s->clients[i], prompt, 1 + (int)rng_below(&r, 59),
+                          1 + (int)rng_below(&r, 30), 1 + (int)rng_below(&r, 3), 0) == ERR_FULL)
             ;
         if (rng_below(&r, 2)) {
             wait_us((int)rng_below(&r, 300));
@@ -332,7 +375,9 @@ static void *storm_main(void *arg)
 TEST(a_storm_of_cancels_from_three_threads_ends_every_choice_exactly_once)
 {
     struct pretend p;
-    struct engine *g = open_engine(&p, (struct engine_sizes){.n_blocks = 40, .max_num_seqs = 6, .max_batch = 24, .prefix_caching = true});
+    struct engine *g = open_engine(
+        &p, (struct engine_sizes){
+                .n_blocks = 40, .max_num_seqs = 6, .max_batch = 24, .prefix_caching = true});
     enum { THREADS = 3, EACH = 300 };
     struct client *clients = xcalloc(THREADS * EACH, sizeof *clients);
     struct storm s[THREADS];

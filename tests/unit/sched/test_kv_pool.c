@@ -1,4 +1,5 @@
-/* Goal: blocks are never lost, doubled or handed out while used. Method: small cases, then random operations against a naive list. */
+/* Goal: blocks are never lost, doubled or handed out while used. Method: small cases, then random
+ * operations against a naive list. */
 #include "base/mem.h"
 #include "base/rng.h"
 #include "engine/sched/kv_pool.h"
@@ -69,14 +70,17 @@ static void random_run(uint64_t seed, int n_ops)
             if (oldest < 0 || o.kept_at[i] < o.kept_at[oldest]) oldest = i;
         }
         switch (rng_below(&r, 5)) {
-        case 0: case 1: {
+        case 0:
+        case 1: {
             kv_block got;
             bool evicted;
             enum err e = kv_pool_take(p, &got, &evicted);
-            if (e != (free_now + kept ? OK : ERR_FULL)) CHECK_AT(false, "seed %llu op %d: take", (unsigned long long)seed, op);
+            if (e != (free_now + kept ? OK : ERR_FULL))
+                CHECK_AT(false, "seed %llu op %d: take", (unsigned long long)seed, op);
             if (e) break;
             if (evicted != !free_now || (evicted && got != oldest) || o.users[got])
-                CHECK_AT(false, "seed %llu op %d: took block %d", (unsigned long long)seed, op, got);
+                CHECK_AT(false, "seed %llu op %d: took block %d", (unsigned long long)seed, op,
+                         got);
             o.users[got] = 1;
             o.cached[got] = false;
             break;
@@ -102,7 +106,8 @@ static void random_run(uint64_t seed, int n_ops)
         }
         if (kv_pool_users(p, b) != o.users[b] || kv_pool_is_cached(p, b) != o.cached[b])
             CHECK_AT(false, "seed %llu op %d: block %d differs", (unsigned long long)seed, op, b);
-        if (op % 64 == 0 && kv_pool_check(p)) CHECK_AT(false, "seed %llu op %d: %s", (unsigned long long)seed, op, kv_pool_check(p));
+        if (op % 64 == 0 && kv_pool_check(p))
+            CHECK_AT(false, "seed %llu op %d: %s", (unsigned long long)seed, op, kv_pool_check(p));
         if (check_failures) break;
     }
     kv_pool_free(p);

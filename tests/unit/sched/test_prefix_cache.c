@@ -1,5 +1,6 @@
-/* Goal: a block is found by exactly its own chain of tokens, salt and root, and never after it was forgotten. Method: cases, then random
- * enter/find/forget against a naive table of whole prefixes. */
+/* Goal: a block is found by exactly its own chain of tokens, salt and root, and never after it was
+ * forgotten. Method: cases, then random enter/find/forget against a naive table of whole prefixes.
+ */
 #include "base/mem.h"
 #include "base/rng.h"
 #include "engine/sched/prefix_cache.h"
@@ -9,9 +10,11 @@ static const struct hash128 root = {1, 2};
 
 TEST(another_salt_root_parent_or_token_is_another_identity)
 {
-    struct prefix_cache *c = prefix_cache_new(4, 2, 9, root), *d = prefix_cache_new(4, 2, 9, (struct hash128){1, 3});
+    struct prefix_cache *c = prefix_cache_new(4, 2, 9, root),
+                        *d = prefix_cache_new(4, 2, 9, (struct hash128){1, 3});
     int32_t t[2] = {5, 6}, u[2] = {6, 5};
-    struct hash128 s0 = prefix_cache_start(c, 0), s1 = prefix_cache_start(c, 1), r = prefix_cache_start(d, 0);
+    struct hash128 s0 = prefix_cache_start(c, 0), s1 = prefix_cache_start(c, 1),
+                   r = prefix_cache_start(d, 0);
     CHECK(!hash_eq(s0, s1));
     CHECK(!hash_eq(s0, r));
     CHECK(!hash_eq(prefix_cache_chain(c, s0, t), prefix_cache_chain(c, s1, t)));
@@ -28,7 +31,7 @@ TEST(a_colliding_identity_is_refused_by_its_tokens)
     struct hash128 s = prefix_cache_start(c, 0), id = prefix_cache_chain(c, s, t);
     REQUIRE(prefix_cache_enter(c, 1, id, s, t, 1));
     CHECK_INT(prefix_cache_find(c, id, s, t), 1);
-    CHECK_INT(prefix_cache_find(c, id, s, u), KV_NO_BLOCK);             /* same identity, other tokens */
+    CHECK_INT(prefix_cache_find(c, id, s, u), KV_NO_BLOCK); /* same identity, other tokens */
     CHECK_INT(prefix_cache_find(c, id, (struct hash128){7, 7}, t), KV_NO_BLOCK); /* other parent */
     CHECK(!prefix_cache_enter(c, 2, id, s, t, 1));
     prefix_cache_forget(c, 1);
@@ -78,7 +81,9 @@ TEST(random_chains_agree_with_a_naive_table_of_whole_prefixes)
         }
         int want = KV_NO_BLOCK;
         for (int i = 0; i < BLOCKS; i++)
-            if (o[i].in && o[i].salt == q.salt && o[i].n == q.n && !memcmp(o[i].t, q.t, (size_t)q.n * sizeof *q.t)) want = i;
+            if (o[i].in && o[i].salt == q.salt && o[i].n == q.n &&
+                !memcmp(o[i].t, q.t, (size_t)q.n * sizeof *q.t))
+                want = i;
         const int32_t *last = q.t + q.n - BT;
         CHECK_INT(prefix_cache_find(c, id, parent, last), want);
         kv_block b = (kv_block)rng_below(&r, BLOCKS);
@@ -94,8 +99,14 @@ TEST(random_chains_agree_with_a_naive_table_of_whole_prefixes)
             }
         }
     }
-    CHECK_INT(prefix_cache_count(c), ({int n = 0; for (int i = 0; i < BLOCKS; i++) n += o[i].in; n;}));
-    for (int i = 0; i < BLOCKS; i++) { /* give the pool the same state so that the walk can compare */
+    CHECK_INT(prefix_cache_count(c), ({
+                  int n = 0;
+                  for (int i = 0; i < BLOCKS; i++)
+                      n += o[i].in;
+                  n;
+              }));
+    for (int i = 0; i < BLOCKS;
+         i++) { /* give the pool the same state so that the walk can compare */
         kv_block b;
         bool evicted;
         REQUIRE(kv_pool_take(pool, &b, &evicted) == OK);

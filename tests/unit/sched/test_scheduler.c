@@ -1,5 +1,5 @@
-/* Goal: the promises in scheduler.h, one by one. Method: small hand-made situations; steps are driven by run_step, which gives every
- * sampled sequence a fixed token. */
+/* Goal: the promises in scheduler.h, one by one. Method: small hand-made situations; steps are
+ * driven by run_step, which gives every sampled sequence a fixed token. */
 #include "base/mem.h"
 #include "engine/sched/scheduler.h"
 #include "tests/check.h"
@@ -33,7 +33,8 @@ static void shut(struct bench *b)
 }
 
 /* A prompt of n tokens, the first n_common from document doc, the rest its own. */
-static int add(struct bench *b, int n_prompt, int n_gen, int n_common, enum sched_class class, int fork_of)
+static int add(struct bench *b, int n_prompt, int n_gen, int n_common, enum sched_class class,
+               int fork_of)
 {
     int32_t *t = b->tokens[b->n];
     for (int i = 0; i < n_prompt; i++)
@@ -71,7 +72,8 @@ static int rows_of(const struct sched_plan *p, int seq)
 
 TEST(decoding_never_waits_for_a_long_prompt)
 {
-    struct bench *b = open_with((struct sched_options){.n_blocks = 100, .block_tokens = 16, .max_running = 4, .max_batch_rows = 32});
+    struct bench *b = open_with((struct sched_options){
+        .n_blocks = 100, .block_tokens = 16, .max_running = 4, .max_batch_rows = 32});
     int talker = add(b, 5, 60, 0, SCHED_ONLINE, -1);
     run_step(b);
     int longer = add(b, 400, 5, 0, SCHED_ONLINE, -1);
@@ -85,7 +87,8 @@ TEST(decoding_never_waits_for_a_long_prompt)
 
 TEST(a_short_prompt_overtakes_a_long_one_that_still_moves)
 {
-    struct bench *b = open_with((struct sched_options){.n_blocks = 100, .block_tokens = 8, .max_running = 4, .max_batch_rows = 64});
+    struct bench *b = open_with((struct sched_options){
+        .n_blocks = 100, .block_tokens = 8, .max_running = 4, .max_batch_rows = 64});
     int longer = add(b, 400, 5, 0, SCHED_ONLINE, -1);
     run_step(b);
     int brief = add(b, 40, 5, 0, SCHED_ONLINE, -1);
@@ -97,7 +100,8 @@ TEST(a_short_prompt_overtakes_a_long_one_that_still_moves)
 
 TEST(prompts_with_the_same_beginning_compute_it_once_even_when_they_arrive_together)
 {
-    struct bench *b = open_with((struct sched_options){.n_blocks = 200, .block_tokens = 16, .max_running = 8, .max_batch_rows = 64});
+    struct bench *b = open_with((struct sched_options){
+        .n_blocks = 200, .block_tokens = 16, .max_running = 8, .max_batch_rows = 64});
     int seq[8], rows = 0;
     for (int i = 0; i < 8; i++)
         seq[i] = add(b, 256 + 10, 2, 256, SCHED_ONLINE, -1);
@@ -122,14 +126,16 @@ TEST(prompts_with_the_same_beginning_compute_it_once_even_when_they_arrive_toget
 
 TEST(a_whole_cached_prompt_still_computes_its_last_token)
 {
-    struct bench *b = open_with((struct sched_options){.n_blocks = 40, .block_tokens = 16, .max_running = 2, .max_batch_rows = 64});
+    struct bench *b = open_with((struct sched_options){
+        .n_blocks = 40, .block_tokens = 16, .max_running = 2, .max_batch_rows = 64});
     add(b, 32, 1, 32, SCHED_ONLINE, -1);
     run_step(b);
     int again = add(b, 32, 1, 32, SCHED_ONLINE, -1);
     const struct sched_plan *p = sched_step(b->s, 0);
     CHECK_INT(rows_of(p, again), 1);
     CHECK_INT(p->spans[0].from, 31);
-    CHECK_INT(p->n_copies, 1); /* the cached block is not written: its first 15 positions are copied */
+    CHECK_INT(p->n_copies,
+              1); /* the cached block is not written: its first 15 positions are copied */
     CHECK_INT(p->copies[0].n_tokens, 15);
     CHECK_INT(sched_cached_tokens(b->s, again), 31);
     shut(b);
@@ -137,7 +143,8 @@ TEST(a_whole_cached_prompt_still_computes_its_last_token)
 
 TEST(nothing_is_shared_across_salts)
 {
-    struct bench *b = open_with((struct sched_options){.n_blocks = 40, .block_tokens = 16, .max_running = 2, .max_batch_rows = 64});
+    struct bench *b = open_with((struct sched_options){
+        .n_blocks = 40, .block_tokens = 16, .max_running = 2, .max_batch_rows = 64});
     add(b, 33, 1, 33, SCHED_ONLINE, -1);
     run_step(b);
     int32_t t[LEN];
@@ -152,7 +159,11 @@ TEST(nothing_is_shared_across_salts)
 
 TEST(forks_share_the_prompt_and_copy_only_the_tail)
 {
-    struct bench *b = open_with((struct sched_options){.n_blocks = 40, .block_tokens = 16, .max_running = 4, .max_batch_rows = 64, .reserve_tokens = 4});
+    struct bench *b = open_with((struct sched_options){.n_blocks = 40,
+                                                       .block_tokens = 16,
+                                                       .max_running = 4,
+                                                       .max_batch_rows = 64,
+                                                       .reserve_tokens = 4});
     int parent = add(b, 40, 10, 0, SCHED_ONLINE, -1), kid[2];
     for (int i = 0; i < 2; i++)
         kid[i] = add(b, 40, 10, 0, SCHED_ONLINE, parent);
@@ -174,7 +185,8 @@ TEST(forks_share_the_prompt_and_copy_only_the_tail)
 
 TEST(forks_without_a_slot_wait_and_find_the_prompt_in_the_cache)
 {
-    struct bench *b = open_with((struct sched_options){.n_blocks = 40, .block_tokens = 16, .max_running = 1, .max_batch_rows = 64});
+    struct bench *b = open_with((struct sched_options){
+        .n_blocks = 40, .block_tokens = 16, .max_running = 1, .max_batch_rows = 64});
     int parent = add(b, 40, 2, 0, SCHED_ONLINE, -1), kid = add(b, 40, 2, 0, SCHED_ONLINE, parent);
     const struct sched_plan *p = run_step(b);
     CHECK_INT(p->n_forks, 0);
@@ -186,7 +198,8 @@ TEST(forks_without_a_slot_wait_and_find_the_prompt_in_the_cache)
 
 TEST(a_prompt_that_can_never_fit_is_refused_at_once)
 {
-    struct bench *b = open_with((struct sched_options){.n_blocks = 4, .block_tokens = 8, .max_running = 2, .max_batch_rows = 16, .max_len = 100});
+    struct bench *b = open_with((struct sched_options){
+        .n_blocks = 4, .block_tokens = 8, .max_running = 2, .max_batch_rows = 16, .max_len = 100});
     CHECK_INT(add(b, 32, 1, 0, SCHED_ONLINE, -1), -(int)ERR_TOO_LARGE - 1);
     int32_t t[LEN] = {0};
     struct sched_request r = {t, 20, 90, 0, SCHED_ONLINE, -1};
@@ -198,7 +211,11 @@ TEST(a_prompt_that_can_never_fit_is_refused_at_once)
 
 TEST(a_full_queue_refuses_and_keeps_what_it_has)
 {
-    struct bench *b = open_with((struct sched_options){.n_blocks = 4, .block_tokens = 8, .max_running = 1, .max_batch_rows = 16, .max_waiting = 2});
+    struct bench *b = open_with((struct sched_options){.n_blocks = 4,
+                                                       .block_tokens = 8,
+                                                       .max_running = 1,
+                                                       .max_batch_rows = 16,
+                                                       .max_waiting = 2});
     CHECK(add(b, 4, 1, 0, SCHED_ONLINE, -1) >= 0);
     CHECK(add(b, 4, 1, 0, SCHED_ONLINE, -1) >= 0);
     CHECK_INT(add(b, 4, 1, 0, SCHED_ONLINE, -1), -(int)ERR_FULL - 1);
@@ -210,7 +227,11 @@ TEST(a_full_queue_refuses_and_keeps_what_it_has)
 
 TEST(a_sequence_starts_only_when_its_whole_prompt_fits)
 {
-    struct bench *b = open_with((struct sched_options){.n_blocks = 10, .block_tokens = 8, .max_running = 4, .max_batch_rows = 16, .reserve_tokens = 8});
+    struct bench *b = open_with((struct sched_options){.n_blocks = 10,
+                                                       .block_tokens = 8,
+                                                       .max_running = 4,
+                                                       .max_batch_rows = 16,
+                                                       .reserve_tokens = 8});
     add(b, 40, 20, 0, SCHED_ONLINE, -1); /* 5 blocks and 1 promised */
     int second = add(b, 40, 20, 0, SCHED_ONLINE, -1);
     for (int i = 0; i < 5; i++) /* its first chunk alone would have fitted */
@@ -220,7 +241,12 @@ TEST(a_sequence_starts_only_when_its_whole_prompt_fits)
 
 TEST(one_that_does_not_fit_is_overtaken_a_bounded_number_of_times)
 {
-    struct bench *b = open_with((struct sched_options){.n_blocks = 12, .block_tokens = 8, .max_running = 3, .max_batch_rows = 64, .reserve_tokens = 8, .bypass_max = 3});
+    struct bench *b = open_with((struct sched_options){.n_blocks = 12,
+                                                       .block_tokens = 8,
+                                                       .max_running = 3,
+                                                       .max_batch_rows = 64,
+                                                       .reserve_tokens = 8,
+                                                       .bypass_max = 3});
     add(b, 8, 50, 0, SCHED_ONLINE, -1);
     run_step(b);
     int big = add(b, 80, 2, 0, SCHED_ONLINE, -1), before_big = 0;
@@ -239,7 +265,8 @@ TEST(one_that_does_not_fit_is_overtaken_a_bounded_number_of_times)
 
 TEST(an_online_request_displaces_a_batch_one_from_its_slot)
 {
-    struct bench *b = open_with((struct sched_options){.n_blocks = 60, .block_tokens = 8, .max_running = 1, .max_batch_rows = 64});
+    struct bench *b = open_with((struct sched_options){
+        .n_blocks = 60, .block_tokens = 8, .max_running = 1, .max_batch_rows = 64});
     int batch = add(b, 20, 40, 0, SCHED_BATCH, -1);
     run_step(b);
     int online = add(b, 20, 2, 0, SCHED_ONLINE, -1);
@@ -254,7 +281,11 @@ TEST(an_online_request_displaces_a_batch_one_from_its_slot)
 
 TEST(batch_work_is_served_within_its_bound_under_a_flood_of_online_work)
 {
-    struct bench *b = open_with((struct sched_options){.n_blocks = 60, .block_tokens = 8, .max_running = 1, .max_batch_rows = 64, .ageing_ms = 1000});
+    struct bench *b = open_with((struct sched_options){.n_blocks = 60,
+                                                       .block_tokens = 8,
+                                                       .max_running = 1,
+                                                       .max_batch_rows = 64,
+                                                       .ageing_ms = 1000});
     int batch = add(b, 8, 3, 0, SCHED_BATCH, -1), steps = 0;
     bool served = false;
     for (; steps < 400 && !served; steps++, b->now_ms += 10) {
@@ -274,7 +305,11 @@ TEST(batch_work_is_served_within_its_bound_under_a_flood_of_online_work)
 
 TEST(the_victim_is_the_one_with_least_to_lose_and_keeps_its_place)
 {
-    struct bench *b = open_with((struct sched_options){.n_blocks = 14, .block_tokens = 8, .max_running = 2, .max_batch_rows = 64, .reserve_tokens = 1});
+    struct bench *b = open_with((struct sched_options){.n_blocks = 14,
+                                                       .block_tokens = 8,
+                                                       .max_running = 2,
+                                                       .max_batch_rows = 64,
+                                                       .reserve_tokens = 1});
     int brief = add(b, 16, 60, 0, SCHED_ONLINE, -1), longer = add(b, 70, 30, 0, SCHED_ONLINE, -1);
     bool preempted = false;
     for (int i = 0; i < 40 && !preempted; i++)
@@ -285,7 +320,9 @@ TEST(the_victim_is_the_one_with_least_to_lose_and_keeps_its_place)
     int newcomer = add(b, 8, 4, 0, SCHED_ONLINE, -1), first = -1;
     for (int i = 0; i < 60 && first < 0; i++) {
         const struct sched_plan *p = run_step(b);
-        first = rows_of(p, brief) ? brief : rows_of(p, newcomer) > 0 && sched_table(b->s, brief) == NULL ? -1 : first;
+        first = rows_of(p, brief)                                              ? brief
+                : rows_of(p, newcomer) > 0 && sched_table(b->s, brief) == NULL ? -1
+                                                                               : first;
     }
     CHECK_INT(first, brief);
     shut(b);
@@ -293,7 +330,8 @@ TEST(the_victim_is_the_one_with_least_to_lose_and_keeps_its_place)
 
 TEST(removing_a_sequence_frees_its_blocks_at_once)
 {
-    struct bench *b = open_with((struct sched_options){.n_blocks = 20, .block_tokens = 8, .max_running = 2, .max_batch_rows = 16});
+    struct bench *b = open_with((struct sched_options){
+        .n_blocks = 20, .block_tokens = 8, .max_running = 2, .max_batch_rows = 16});
     int a = add(b, 60, 10, 0, SCHED_ONLINE, -1), c = add(b, 60, 10, 0, SCHED_ONLINE, -1);
     run_step(b); /* both in the middle of their prompts */
     sched_remove(b->s, a);

@@ -1,6 +1,7 @@
-/* Goal: whatever arrives, is cancelled, forked, displaced or preempted, every sequence ends exactly once, with the text it would have had
- * alone, and no invariant is ever broken. Method: seeded random traffic against the scheduler with a pretended model whose output
- * depends on every cell read through the block tables (fake_kv.h); sched_check after each step. */
+/* Goal: whatever arrives, is cancelled, forked, displaced or preempted, every sequence ends exactly
+ * once, with the text it would have had alone, and no invariant is ever broken. Method: seeded
+ * random traffic against the scheduler with a pretended model whose output depends on every cell
+ * read through the block tables (fake_kv.h); sched_check after each step. */
 #include "base/rng.h"
 #include "fake_kv.h"
 
@@ -23,7 +24,10 @@ struct world {
     int32_t docs[4][LEN_MAX];
 };
 
-static int below(struct world *w, int n) { return (int)rng_below(&w->r, (uint64_t)n); }
+static int below(struct world *w, int n)
+{
+    return (int)rng_below(&w->r, (uint64_t)n);
+}
 
 static struct one *by_seq(struct world *w, int seq)
 {
@@ -93,7 +97,8 @@ static void step(struct world *w)
     const struct sched_plan *p = sched_step(w->s, w->now_ms);
     const char *why = sched_check(w->s);
     if (why) CHECK_AT(false, "after planning: %s", why);
-    if (p->n_rows > w->o.max_batch_rows) CHECK_AT(false, "%d rows in a step of %d", p->n_rows, w->o.max_batch_rows);
+    if (p->n_rows > w->o.max_batch_rows)
+        CHECK_AT(false, "%d rows in a step of %d", p->n_rows, w->o.max_batch_rows);
     fake_copy(&w->kv, p);
     batch_fill(w->b, w->s, p);
     uint64_t hash[64];
@@ -130,10 +135,18 @@ static void run(uint64_t seed, int n_steps, struct sched_stats *sum, int *forks)
     struct world *w = xcalloc(1, sizeof *w);
     rng_seed(&w->r, seed);
     int bt = 1 << below(w, 4), max_running = 1 + below(w, 12);
-    w->o = (struct sched_options){.n_blocks = 3 + below(w, 60), .block_tokens = bt, .max_running = max_running, .max_waiting = 40,
-                                  .max_batch_rows = max_running + below(w, 40), .max_len = 8 + below(w, LEN_MAX - 8),
-                                  .reserve_tokens = 1 + below(w, 20), .bypass_max = 1 + below(w, 8), .ageing_ms = 50,
-                                  .prefix_caching = below(w, 5) > 0, .hash_seed = seed, .root = {seed, 1}};
+    w->o = (struct sched_options){.n_blocks = 3 + below(w, 60),
+                                  .block_tokens = bt,
+                                  .max_running = max_running,
+                                  .max_waiting = 40,
+                                  .max_batch_rows = max_running + below(w, 40),
+                                  .max_len = 8 + below(w, LEN_MAX - 8),
+                                  .reserve_tokens = 1 + below(w, 20),
+                                  .bypass_max = 1 + below(w, 8),
+                                  .ageing_ms = 50,
+                                  .prefix_caching = below(w, 5) > 0,
+                                  .hash_seed = seed,
+                                  .root = {seed, 1}};
     w->s = sched_new(&w->o);
     w->kv = fake_kv_new(w->o.n_blocks, bt, VOCAB);
     w->b = batch_new(w->o.max_batch_rows, max_running);
@@ -150,7 +163,8 @@ static void run(uint64_t seed, int n_steps, struct sched_stats *sum, int *forks)
         step(w);
     }
     int left = 0;
-    for (int i = 0; i < 20000 && w->ended < w->submitted && !check_failures; i++, w->now_ms += 5, left++)
+    for (int i = 0; i < 20000 && w->ended < w->submitted && !check_failures;
+         i++, w->now_ms += 5, left++)
         step(w);
     CHECK_INT(w->ended, w->submitted);
     struct sched_stats st;
@@ -164,8 +178,10 @@ static void run(uint64_t seed, int n_steps, struct sched_stats *sum, int *forks)
     CHECK_INT(st.blocks_used, 0);
     CHECK_INT(st.running + st.waiting, 0);
     if (check_failures)
-        printf("    seed %llu: blocks %d of %d, running %d, rows %d, len %d, submitted %d ended %d, %d steps to drain\n", (unsigned long long)seed,
-               w->o.n_blocks, bt, max_running, w->o.max_batch_rows, w->o.max_len, w->submitted, w->ended, left);
+        printf("    seed %llu: blocks %d of %d, running %d, rows %d, len %d, submitted %d ended "
+               "%d, %d steps to drain\n",
+               (unsigned long long)seed, w->o.n_blocks, bt, max_running, w->o.max_batch_rows,
+               w->o.max_len, w->submitted, w->ended, left);
     mem_free(w->kv.cells);
     batch_free(w->b);
     sched_free(w->s);
