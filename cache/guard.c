@@ -1,6 +1,6 @@
-/* guard.c - the chain of guards. Each returns true when it refuses and says what differs. Order: cheap and certain first. Which
- * refusals are worth their price was measured on question sets of our own (docs/guards.md tells how); the rules follow kinds of
- * difference (a number, an opposite, an order), never single sentences. */
+/* guard.c - the chain of guards. Each returns true when it refuses and says what differs. Order: cheap and certain first. The
+ * rules follow kinds of difference (a number, an opposite, an order), never single sentences; tests/unit/cache/test_guard.c prints
+ * what they catch and what they cost. */
 #include "cache/guard.h"
 
 #include <stdio.h>

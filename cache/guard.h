@@ -1,6 +1,6 @@
 /* guard.h - may the stored answer to one question be used for another? Two questions are read into tokens and compared; a guard is a
  * rule that refuses, each with a name. Similar vectors are never a reason to allow what a guard refuses: one-word swaps score
- * higher than true rewordings in every encoder (docs/design.md).
+ * higher than true rewordings in every encoder.
  *   same     every content word of one is explained by the other (equal, synonym, inflection, slip of the keyboard), in the same
  *            order, nothing else differs: the answer may be used whatever the vectors say
  *   allowed  no guard refuses, wording differs freely: whether it is used is up to cache/policy.h

@@ -50,7 +50,7 @@ size_t guard_stems(struct guard_text *t, struct str w, struct str out[GUARD_STEM
 {
     size_t n = 0;
     out[n++] = w;
-    if (w.n < 4 || w.n > 48) return n;
+    if (w.n < 4 || w.n > 48 || str_eqz(w, "news") || str_eqz(w, "lens") || str_eqz(w, "always") || str_eqz(w, "series") || str_eqz(w, "species")) return n;
     if (str_ends(w, STR("ies")) && w.n > 4) {
         add(t, str_sub(w, 0, w.n - 3), "y", out, &n);
     } else if (str_ends(w, STR("es")) && w.n > 4 && (strchr("sxzo", w.p[w.n - 3]) || str_ends(w, STR("ches")) || str_ends(w, STR("shes")))) {
