@@ -67,7 +67,7 @@ static int64_t number_field(struct field_reader *r, enum entry_field f, int64_t 
 {
     struct str s = text_field(r, f, 20, required);
     int64_t v = 0;
-    if (s.n && str_to_i64(s, min, max, &v) != OK) spoil(r, f, "not a number in range");
+    if ((s.n || required) && str_to_i64(s, min, max, &v) != OK) spoil(r, f, "not a number in range");
     return v;
 }
 
@@ -75,7 +75,7 @@ static struct hash128 hash_field(struct field_reader *r, enum entry_field f, boo
 {
     struct str s = text_field(r, f, 32, required);
     struct hash128 h = {0, 0};
-    if (s.n && hash_from_hex(s, &h) != OK) spoil(r, f, "not 32 hex digits");
+    if ((s.n || required) && hash_from_hex(s, &h) != OK) spoil(r, f, "not 32 hex digits");
     return h;
 }
 

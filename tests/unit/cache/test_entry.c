@@ -44,7 +44,7 @@ TEST(a_spoilt_field_is_named_and_refused)
         enum entry_field f;
         const char *value;
         enum err want;
-    } cases[] = {{EF_VERSION, NULL, ERR_CORRUPT}, {EF_VERSION, "2", ERR_UNSUPPORTED}, {EF_VERSION, "x", ERR_CORRUPT}, {EF_CHECK, "12", ERR_CORRUPT}, {EF_CHECK, NULL, ERR_CORRUPT},
+    } cases[] = {{EF_VERSION, NULL, ERR_CORRUPT}, {EF_VERSION, "2", ERR_UNSUPPORTED}, {EF_VERSION, "x", ERR_CORRUPT}, {EF_VERSION, "", ERR_CORRUPT}, {EF_CHECK, "", ERR_CORRUPT}, {EF_CREATED, "", ERR_CORRUPT}, {EF_CHECK, "12", ERR_CORRUPT}, {EF_CHECK, NULL, ERR_CORRUPT},
                  {EF_PARTITION, "zz", ERR_CORRUPT}, {EF_CREATED, "-5", ERR_CORRUPT}, {EF_CREATED, "9223372036854775807", ERR_CORRUPT}, {EF_TTL, "0", ERR_CORRUPT}, {EF_TTL, NULL, ERR_CORRUPT},
                  {EF_KIND, "9", ERR_CORRUPT}, {EF_TENANT, long_name, ERR_CORRUPT}, {EF_ANSWER, NULL, ERR_CORRUPT}, {EF_VECTOR, "odd", ERR_CORRUPT}, {EF_LATENCY, "1e9", ERR_CORRUPT}};
     unsigned char vec[128];
