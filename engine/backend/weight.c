@@ -70,25 +70,6 @@ static enum packing packing_of(const struct backend *be, enum tensor_type t)
     return PACK_ROWS;
 }
 
-/* Bytes a row takes in one run of 32, per section. */
-struct run_bytes {
-    int q, high, scale, super; /* super: per 8 runs */
-};
-static struct run_bytes run_bytes(enum packing p)
-{
-    switch (p) {
-    case PACK_Q4_0: return (struct run_bytes){16, 0, 2, 0};
-    case PACK_Q4_1: return (struct run_bytes){16, 0, 4, 0};
-    case PACK_Q5_0: return (struct run_bytes){16, 4, 2, 0};
-    case PACK_Q5_1: return (struct run_bytes){16, 4, 4, 0};
-    case PACK_Q8_0: return (struct run_bytes){32, 0, 2, 0};
-    case PACK_Q4_K: return (struct run_bytes){16, 0, 2, 4};
-    case PACK_Q5_K: return (struct run_bytes){16, 4, 2, 4};
-    case PACK_Q6_K: return (struct run_bytes){16, 8, 2, 2};
-    default: return (struct run_bytes){0, 0, 0, 0};
-    }
-}
-
 static size_t float_bytes(enum packing p) { return p == PACK_F32 ? 4 : 2; }
 
 static size_t round_line(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
@@ -109,17 +90,12 @@ static void lay_out(struct weight *w, int panel_rows)
         return;
     }
     struct run_bytes b = run_bytes(w->packing);
-    w->high_at = round_line(runs * rows * (size_t)b.q);
-    w->scale_at = w->high_at + round_line(runs * rows * (size_t)b.high);
-    w->super_at = w->scale_at + round_line(runs * rows * (size_t)b.scale);
-    w->panel_bytes = w->super_at + round_line((runs + 7) / 8 * rows * (size_t)b.super);
+    w->panel_bytes = round_line(runs * rows * (size_t)(b.q + b.high + b.scale) + (runs + 7) / 8 * rows * (size_t)b.super);
 }
 
 void weight_panel(const struct weight *w, int panel_i, struct panel *out)
 {
-    const uint8_t *p = w->panels + (size_t)panel_i * w->panel_bytes;
-    *out = (struct panel){.q = p, .high = p + w->high_at, .scale = p + w->scale_at, .super = p + w->super_at,
-                          .n_runs = w->n_in / QUANT_RUN, .n_in = w->n_in};
+    *out = (struct panel){.p = w->panels + (size_t)panel_i * w->panel_bytes, .n_runs = w->n_in / QUANT_RUN, .n_in = w->n_in};
 }
 
 /* ---- one run of one row in a panel ---- */
@@ -137,10 +113,9 @@ static void put_run(const struct weight *w, uint8_t *panel, int r, int run, cons
 {
     struct run_bytes size = run_bytes(w->packing);
     int R = w->panel_rows;
-    uint8_t *q = panel + (size_t)run * (size_t)(R * size.q);
-    uint8_t *high = panel + w->high_at + (size_t)run * (size_t)(R * size.high);
-    uint8_t *scale = panel + w->scale_at + (size_t)run * (size_t)(R * size.scale);
-    uint8_t *super = panel + w->super_at + (size_t)(run / 8) * (size_t)(R * size.super);
+    struct panel_run at = panel_run(w->packing, R, panel, run);
+    uint8_t *q = panel + (at.q - panel), *high = panel + (at.high - panel);
+    uint8_t *scale = panel + (at.scale - panel), *super = panel + (at.super - panel);
     uint32_t bits[2] = {0, 0};
     for (int g = 0; g < 8; g++) { /* four elements at a time: one lane */
         uint32_t x = load32(b->q + 4 * g);
@@ -165,10 +140,8 @@ static void get_run(const struct weight *w, const uint8_t *panel, int r, int run
 {
     struct run_bytes size = run_bytes(w->packing);
     int R = w->panel_rows;
-    const uint8_t *q = panel + (size_t)run * (size_t)(R * size.q);
-    const uint8_t *high = panel + w->high_at + (size_t)run * (size_t)(R * size.high);
-    const uint8_t *scale = panel + w->scale_at + (size_t)run * (size_t)(R * size.scale);
-    const uint8_t *super = panel + w->super_at + (size_t)(run / 8) * (size_t)(R * size.super);
+    struct panel_run at = panel_run(w->packing, R, panel, run);
+    const uint8_t *q = at.q, *high = at.high, *scale = at.scale, *super = at.super;
     memset(b, 0, sizeof *b);
     for (int e = 0; e < QUANT_RUN; e++) {
         int g = e / 4, lane = r * 4 + e % 4;

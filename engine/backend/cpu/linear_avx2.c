@@ -78,23 +78,20 @@ INLINE __m256 half_floats(const uint8_t *p) { return _mm256_cvtph_ps(_mm_loadu_s
 INLINE __m256 bytes_u8(const uint8_t *p) { return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p))); }
 INLINE __m256 bytes_s8(const uint8_t *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))); }
 
-INLINE void unpack_scales(const enum packing k, const struct panel *p, int run, struct unpacked *u)
+INLINE void unpack_scales(const enum packing k, const struct panel_run at, struct unpacked *u)
 {
-    size_t at = (size_t)run * R;
     if (k == PACK_Q4_K || k == PACK_Q5_K) {
-        const uint8_t *super = p->super + (size_t)(run / 8) * 4 * R, *s = p->scale + 2 * at;
-        u->d[0] = _mm256_mul_ps(half_floats(super), bytes_u8(s));
-        u->m = _mm256_sub_ps(_mm256_setzero_ps(), _mm256_mul_ps(half_floats(super + 2 * R), bytes_u8(s + R)));
+        u->d[0] = _mm256_mul_ps(half_floats(at.super), bytes_u8(at.scale));
+        u->m = _mm256_sub_ps(_mm256_setzero_ps(), _mm256_mul_ps(half_floats(at.super + 2 * R), bytes_u8(at.scale + R)));
     } else if (k == PACK_Q6_K) {
-        __m256 d = half_floats(p->super + (size_t)(run / 8) * 2 * R);
-        const uint8_t *s = p->scale + 2 * at;
-        u->d[0] = _mm256_mul_ps(d, bytes_s8(s));
-        u->d[1] = _mm256_mul_ps(d, bytes_s8(s + R));
+        __m256 d = half_floats(at.super);
+        u->d[0] = _mm256_mul_ps(d, bytes_s8(at.scale));
+        u->d[1] = _mm256_mul_ps(d, bytes_s8(at.scale + R));
     } else if (has_min(k)) {
-        u->d[0] = half_floats(p->scale + 4 * at);
-        u->m = half_floats(p->scale + 4 * at + 2 * R);
+        u->d[0] = half_floats(at.scale);
+        u->m = half_floats(at.scale + 2 * R);
     } else {
-        u->d[0] = half_floats(p->scale + 2 * at);
+        u->d[0] = half_floats(at.scale);
     }
 }
 
@@ -147,21 +144,21 @@ INLINE __m256 add_outliers(const enum packing k, const struct panel *p, const st
 {
     for (int i = 0; i < o->n; i++) {
         int run = o->at[i] / QUANT_RUN, e = o->at[i] % QUANT_RUN, g = e / 4, shift = e % 4 * 8;
-        size_t at = (size_t)run * R;
-        const uint8_t *lane = k == PACK_Q8_0 ? p->q + 32 * at + g * 4 * R : p->q + 16 * at + (g & 3) * 4 * R;
+        struct panel_run at = panel_run(k, R, p->p, run);
+        const uint8_t *lane = at.q + (k == PACK_Q8_0 ? g : g & 3) * 4 * R;
         int low = k == PACK_Q8_0 ? shift : shift + (g < 4 ? 0 : 4);
         __m256i q = _mm256_and_si256(_mm256_srl_epi32(load(lane), _mm_cvtsi32_si128(low)),
                                      _mm256_set1_epi32(k == PACK_Q8_0 ? 255 : 15));
         if (k == PACK_Q5_0 || k == PACK_Q5_1 || k == PACK_Q5_K) {
-            __m256i h = _mm256_srl_epi32(load(p->high + 4 * at), _mm_cvtsi32_si128(shift + g));
+            __m256i h = _mm256_srl_epi32(load(at.high), _mm_cvtsi32_si128(shift + g));
             q = _mm256_or_si256(q, _mm256_slli_epi32(_mm256_and_si256(h, _mm256_set1_epi32(1)), 4));
         } else if (k == PACK_Q6_K) {
-            __m256i h = load(p->high + 8 * at + g / 4 * 4 * R);
+            __m256i h = load(at.high + g / 4 * 4 * R);
             h = _mm256_srl_epi32(h, _mm_cvtsi32_si128(shift + 2 * (g & 3)));
             q = _mm256_or_si256(q, _mm256_slli_epi32(_mm256_and_si256(h, _mm256_set1_epi32(3)), 4));
         }
         struct unpacked u;
-        unpack_scales(k, p, run, &u);
+        unpack_scales(k, at, &u);
         if (!has_min(k)) q = _mm256_sub_epi32(q, _mm256_set1_epi32(offset_of(k)));
         __m256 w = _mm256_cvtepi32_ps(q), d = k == PACK_Q6_K && e >= 16 ? u.d[1] : u.d[0];
         w = has_min(k) ? _mm256_fmadd_ps(w, d, u.m) : _mm256_mul_ps(w, d);
@@ -196,10 +193,11 @@ INLINE void int_columns(const enum packing k, const int n, const struct panel *p
     const int32_t *neg = t->neg;
     for (int run = 0; run < p->n_runs; run++, q += n * QUANT_RUN, d += 2 * n, s += n, neg += 2 * n) {
         struct unpacked u;
-        unpack_nibbles(p->q + (size_t)run * 16 * R, u.w);
-        if (five_bits(k)) add_fifth_bit(p->high + (size_t)run * 4 * R, u.w);
-        if (k == PACK_Q6_K) add_two_bits(p->high + (size_t)run * 8 * R, u.w);
-        unpack_scales(k, p, run, &u);
+        struct panel_run at = panel_run(k, R, p->p, run);
+        unpack_nibbles(at.q, u.w);
+        if (five_bits(k)) add_fifth_bit(at.high, u.w);
+        if (k == PACK_Q6_K) add_two_bits(at.high, u.w);
+        unpack_scales(k, at, &u);
 #pragma GCC unroll 4
         for (int c = 0; c < n; c++) 
             acc[c] = run_dot(k, &u, (struct column){q + c * QUANT_RUN, d + 2 * c, s + c, neg + 2 * c}, acc[c]);
@@ -228,12 +226,12 @@ INLINE void int8_columns(const int n, const struct panel *p, const struct act_ti
     const int8_t *q = t->q;
     const float *d = t->d;
     for (int run = 0; run < p->n_runs; run++, q += n * QUANT_RUN, d += 2 * n) {
-        const uint8_t *w = p->q + (size_t)run * 32 * R;
+        struct panel_run at = panel_run(PACK_Q8_0, R, p->p, run);
         __m256i sum[TILE_COLS];
-        half_int8(n, q + 16, w + 16 * R, sum);
+        half_int8(n, q + 16, at.q + 16 * R, sum);
         for (int c = 0; c < n; c++) f[c] = _mm256_mul_ps(_mm256_cvtepi32_ps(sum[c]), _mm256_broadcast_ss(d + 2 * c + 1));
-        half_int8(n, q, w, sum);
-        __m256 dw = half_floats(p->scale + (size_t)run * 2 * R);
+        half_int8(n, q, at.q, sum);
+        __m256 dw = half_floats(at.scale);
         for (int c = 0; c < n; c++) {
             f[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[c]), _mm256_broadcast_ss(d + 2 * c), f[c]);
             acc[c] = _mm256_fmadd_ps(dw, f[c], acc[c]);

@@ -74,38 +74,34 @@ INLINE __m512 half_floats(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_load
 INLINE __m512 bytes_u8(const uint8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p))); }
 INLINE __m512 bytes_s8(const uint8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))); }
 
-INLINE void unpack_scales(const enum packing k, const struct panel *p, int run, struct unpacked *u)
+INLINE void unpack_scales(const enum packing k, const struct panel_run at, struct unpacked *u)
 {
-    size_t at = (size_t)run * R;
     if (k == PACK_Q4_K || k == PACK_Q5_K) {
-        const uint8_t *super = p->super + (size_t)(run / 8) * 4 * R, *s = p->scale + 2 * at;
-        u->d[0] = _mm512_mul_ps(half_floats(super), bytes_u8(s));
-        u->m = _mm512_sub_ps(_mm512_setzero_ps(), _mm512_mul_ps(half_floats(super + 2 * R), bytes_u8(s + R)));
+        u->d[0] = _mm512_mul_ps(half_floats(at.super), bytes_u8(at.scale));
+        u->m = _mm512_sub_ps(_mm512_setzero_ps(), _mm512_mul_ps(half_floats(at.super + 2 * R), bytes_u8(at.scale + R)));
     } else if (k == PACK_Q6_K) {
-        __m512 d = half_floats(p->super + (size_t)(run / 8) * 2 * R);
-        const uint8_t *s = p->scale + 2 * at;
-        u->d[0] = _mm512_mul_ps(d, bytes_s8(s));
-        u->d[1] = _mm512_mul_ps(d, bytes_s8(s + R));
+        __m512 d = half_floats(at.super);
+        u->d[0] = _mm512_mul_ps(d, bytes_s8(at.scale));
+        u->d[1] = _mm512_mul_ps(d, bytes_s8(at.scale + R));
     } else if (has_min(k)) {
-        u->d[0] = half_floats(p->scale + 4 * at);
-        u->m = half_floats(p->scale + 4 * at + 2 * R);
+        u->d[0] = half_floats(at.scale);
+        u->m = half_floats(at.scale + 2 * R);
     } else {
-        u->d[0] = half_floats(p->scale + 2 * at);
+        u->d[0] = half_floats(at.scale);
     }
 }
 
-INLINE void unpack(const enum packing k, const struct panel *p, int run, struct unpacked *u)
+INLINE void unpack(const enum packing k, const struct panel_run at, struct unpacked *u)
 {
-    size_t at = (size_t)run * R;
     if (k == PACK_Q8_0) {
 #pragma GCC unroll 8
-        for (int j = 0; j < 8; j++) u->w[j] = _mm512_loadu_si512(p->q + 32 * at + 64 * j);
+        for (int j = 0; j < 8; j++) u->w[j] = _mm512_loadu_si512(at.q + 64 * j);
     } else {
-        unpack_nibbles(p->q + 16 * at, u->w);
+        unpack_nibbles(at.q, u->w);
     }
-    if (k == PACK_Q5_0 || k == PACK_Q5_1 || k == PACK_Q5_K) add_fifth_bit(p->high + 4 * at, u->w);
-    if (k == PACK_Q6_K) add_two_bits(p->high + 8 * at, u->w);
-    unpack_scales(k, p, run, u);
+    if (k == PACK_Q5_0 || k == PACK_Q5_1 || k == PACK_Q5_K) add_fifth_bit(at.high, u->w);
+    if (k == PACK_Q6_K) add_two_bits(at.high, u->w);
+    unpack_scales(k, at, u);
 }
 
 INLINE __m512i four(const int8_t *q)
@@ -149,21 +145,21 @@ INLINE __m512 add_outliers(const enum packing k, const struct panel *p, const st
 {
     for (int i = 0; i < o->n; i++) {
         int run = o->at[i] / QUANT_RUN, e = o->at[i] % QUANT_RUN, g = e / 4, shift = e % 4 * 8;
-        size_t at = (size_t)run * R;
-        const uint8_t *lane = k == PACK_Q8_0 ? p->q + 32 * at + g * 4 * R : p->q + 16 * at + (g & 3) * 4 * R;
+        struct panel_run at = panel_run(k, R, p->p, run);
+        const uint8_t *lane = at.q + (k == PACK_Q8_0 ? g : g & 3) * 4 * R;
         int low = k == PACK_Q8_0 ? shift : shift + (g < 4 ? 0 : 4);
         __m512i q = _mm512_and_si512(_mm512_srl_epi32(_mm512_loadu_si512(lane), _mm_cvtsi32_si128(low)),
                                      _mm512_set1_epi32(k == PACK_Q8_0 ? 255 : 15));
         if (k == PACK_Q5_0 || k == PACK_Q5_1 || k == PACK_Q5_K) {
-            __m512i h = _mm512_srl_epi32(_mm512_loadu_si512(p->high + 4 * at), _mm_cvtsi32_si128(shift + g));
+            __m512i h = _mm512_srl_epi32(_mm512_loadu_si512(at.high), _mm_cvtsi32_si128(shift + g));
             q = _mm512_or_si512(q, _mm512_slli_epi32(_mm512_and_si512(h, _mm512_set1_epi32(1)), 4));
         } else if (k == PACK_Q6_K) {
-            __m512i h = _mm512_loadu_si512(p->high + 8 * at + g / 4 * 4 * R);
+            __m512i h = _mm512_loadu_si512(at.high + g / 4 * 4 * R);
             h = _mm512_srl_epi32(h, _mm_cvtsi32_si128(shift + 2 * (g & 3)));
             q = _mm512_or_si512(q, _mm512_slli_epi32(_mm512_and_si512(h, _mm512_set1_epi32(3)), 4));
         }
         struct unpacked u;
-        unpack_scales(k, p, run, &u);
+        unpack_scales(k, at, &u);
         if (!has_min(k)) q = _mm512_sub_epi32(q, _mm512_set1_epi32(1 << offset_bits(k)));
         __m512 w = _mm512_cvtepi32_ps(q), d = k == PACK_Q6_K && e >= 16 ? u.d[1] : u.d[0];
         w = has_min(k) ? _mm512_fmadd_ps(w, d, u.m) : _mm512_mul_ps(w, d);
@@ -198,7 +194,7 @@ INLINE void int_columns(const enum packing k, const int n, const struct panel *p
     const int32_t *neg = t->neg;
     for (int run = 0; run < p->n_runs; run++, q += n * QUANT_RUN, d += 2 * n, s += n, neg += 2 * n) {
         struct unpacked u;
-        unpack(k, p, run, &u);
+        unpack(k, panel_run(k, R, p->p, run), &u);
 #pragma GCC unroll 8
         for (int c = 0; c < n; c++) 
             acc[c] = run_dot(k, &u, (struct column){q + c * QUANT_RUN, d + 2 * c, s + c, neg + 2 * c}, acc[c]);

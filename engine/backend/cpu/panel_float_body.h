@@ -22,7 +22,7 @@ INLINE void float_columns(const enum packing packing, const int n, const struct 
     const float *x = t->f;
     int i = 0;
     for (; i + 2 <= p->n_in; i += 2, x += 2 * n) {
-        vf w0 = load_weight(packing, p->q, i), w1 = load_weight(packing, p->q, i + 1);
+        vf w0 = load_weight(packing, p->p, i), w1 = load_weight(packing, p->p, i + 1);
 #pragma GCC unroll 8
         for (int c = 0; c < n; c++) {
             acc[0][c] = vf_fma(w0, vf_set1(x[c]), acc[0][c]);
@@ -30,7 +30,7 @@ INLINE void float_columns(const enum packing packing, const int n, const struct 
         }
     }
     if (i < p->n_in)
-        for (int c = 0; c < n; c++) acc[0][c] = vf_fma(load_weight(packing, p->q, i), vf_set1(x[c]), acc[0][c]);
+        for (int c = 0; c < n; c++) acc[0][c] = vf_fma(load_weight(packing, p->p, i), vf_set1(x[c]), acc[0][c]);
     for (int c = 0; c < n; c++) finish(o, c, vf_add(acc[0][c], acc[1][c]));
 }
 
