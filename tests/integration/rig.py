@@ -25,6 +25,9 @@ def model(name):
 SMOLLM2, MINILM, E5 = "SmolLM2-135M-Instruct.Q4_1.gguf", "all-minilm-l6-v2.gguf", "multilingual-e5-small-q4.gguf"
 
 
+MODEL_OF = {}                                         # port -> the model its server lists first
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -93,7 +96,14 @@ def call(port, method, path, body=None, headers=None, timeout=60):
         c.close()
 
 
+def first_model(port):
+    return json.loads(call(port, "GET", "/v1/models")[2])["data"][0]["id"]
+
+
 def ask(port, text, headers=None, timeout=120, **fields):
+    if "model" not in fields:
+        fields["model"] = MODEL_OF.setdefault(port, None) or first_model(port)
+        MODEL_OF[port] = fields["model"]
     body = {"messages": [{"role": "user", "content": text}], "max_tokens": 8, "temperature": 0}
     body.update(fields)
     return call(port, "POST", "/v1/chat/completions", body, headers, timeout)

@@ -1,12 +1,11 @@
-"""Goal: every case of the case files holds against the whole system as users run it: gateway in front of our engine with a real model
-(http_api), gateway in front of a scripted upstream (sse, cache_keys), and the loader (gguf_bad). Method: tests/cases/run_cases.py as a
+"""Goal: every case of the case files holds against the whole system as users run it: gateway in front of our engine (http_api), gateway in front of a scripted upstream (sse, cache_keys), and the loader (gguf_bad). Method: tests/cases/run_cases.py as a
 black box; one unittest a file, its output shown when a case fails."""
 import os
 import subprocess
 import sys
 import unittest
 
-from tests.integration.rig import BIN, DATA, MINILM, ROOT, SMOLLM2, Rig, call, free_port, model
+from tests.integration.rig import BIN, DATA, MINILM, ROOT, Rig, call, free_port, model
 
 RUNNER = os.path.join(ROOT, "tests", "cases", "run_cases.py")
 
@@ -26,8 +25,7 @@ class Cases(unittest.TestCase):
         self.assertEqual(status, 0, bad)
 
     def test_http_api_cases_through_gateway_and_engine(self):
-        chat = model(SMOLLM2) or os.path.join(DATA, "tiny-llama-mixed.gguf")
-        embed = model(MINILM) or os.path.join(DATA, "tiny-bert.gguf")
+        chat, embed = os.path.join(DATA, "tiny-llama-mixed.gguf"), os.path.join(DATA, "tiny-bert.gguf")
         with Rig() as rig:
             rig.redis()
             rig.engine(chat, embed)
