@@ -13,7 +13,10 @@
 extern const char deja_lua_library[]; /* lua/deja.lua, made at build time */
 extern const unsigned deja_lua_library_bytes;
 
-void cache_ref(struct cache *c) { c->refs++; }
+void cache_ref(struct cache *c)
+{
+    c->refs++;
+}
 
 static void free_cache(struct cache *c)
 {
@@ -42,14 +45,16 @@ void cache_redis_read(struct cache *c, struct hash128 id, bool with_vector, bool
     hash_hex(id, hex);
     argv[1] = cache_redis_key(c, key, "e:", str_of(hex));
     for (int f = 0; f < N_ENTRY_FIELDS; f++)
-        argv[2 + f] = (f == EF_VECTOR && !with_vector) || (f == EF_ANSWER && !with_answer) ? STR("-") : str_of(entry_field_names[f]);
+        argv[2 + f] =
+            (f == EF_VECTOR && !with_vector) || (f == EF_ANSWER && !with_answer) ? STR("-") : str_of(entry_field_names[f]);
     redis_command(c->redis, 2 + N_ENTRY_FIELDS, argv, 0, cb, arg);
 }
 
 bool cache_reply_values(const struct redis_reply *reply, struct str values[N_ENTRY_FIELDS])
 {
     if (reply->kind != REDIS_ARRAY || reply->n_items != N_ENTRY_FIELDS) return false;
-    for (size_t i = 0; i < N_ENTRY_FIELDS; i++) values[i] = reply->items[i].kind == REDIS_STRING ? reply->items[i].text : (struct str){NULL, 0};
+    for (size_t i = 0; i < N_ENTRY_FIELDS; i++)
+        values[i] = reply->items[i].kind == REDIS_STRING ? reply->items[i].text : (struct str){NULL, 0};
     return values[EF_VERSION].p != NULL;
 }
 
@@ -67,15 +72,19 @@ static void make_metrics(struct cache *c)
     struct metrics *r = c->registry;
     c->m = (struct cache_metrics){
         .exact = metrics_get(r, METRIC_COUNTER, "deja_cache_lookups_total", "result=\"exact\"", "look-ups in the cache", 0, 0),
-        .semantic = metrics_get(r, METRIC_COUNTER, "deja_cache_lookups_total", "result=\"semantic\"", "look-ups in the cache", 0, 0),
+        .semantic =
+            metrics_get(r, METRIC_COUNTER, "deja_cache_lookups_total", "result=\"semantic\"", "look-ups in the cache", 0, 0),
         .miss = metrics_get(r, METRIC_COUNTER, "deja_cache_lookups_total", "result=\"miss\"", "look-ups in the cache", 0, 0),
         .kept = metrics_get(r, METRIC_COUNTER, "deja_cache_kept_total", "", "answers stored", 0, 0),
         .resent = metrics_get(r, METRIC_COUNTER, "deja_cache_resent_total", "", "answers written to Redis after it was away", 0, 0),
-        .embed_ms = metrics_get(r, METRIC_HISTOGRAM, "deja_cache_embed_ms", "", "time until a question's vector was there, milliseconds", 0.1, 14),
-        .index_entries = metrics_get(r, METRIC_GAUGE, "deja_cache_index_entries", "", "questions in the vector indexes of this process", 0, 0),
+        .embed_ms = metrics_get(r, METRIC_HISTOGRAM, "deja_cache_embed_ms", "",
+                                "time until a question's vector was there, milliseconds", 0.1, 14),
+        .index_entries =
+            metrics_get(r, METRIC_GAUGE, "deja_cache_index_entries", "", "questions in the vector indexes of this process", 0, 0),
         .unsaved = metrics_get(r, METRIC_GAUGE, "deja_cache_unsaved", "", "1 while answers wait for Redis to return", 0, 0),
         .loads = metrics_get(r, METRIC_COUNTER, "deja_cache_partition_loads_total", "", "vector indexes filled from Redis", 0, 0),
-        .gaps = metrics_get(r, METRIC_COUNTER, "deja_cache_log_gaps_total", "", "times the log of changes was lost and everything was loaded anew", 0, 0),
+        .gaps = metrics_get(r, METRIC_COUNTER, "deja_cache_log_gaps_total", "",
+                            "times the log of changes was lost and everything was loaded anew", 0, 0),
     };
 }
 
@@ -105,8 +114,10 @@ enum err cache_open(struct cache **out, struct loop *l, struct redis *redis, str
                     struct metrics *metrics, const struct cache_options *o, struct errmsg *e)
 {
     struct str ns = str_of(o->ns ? o->ns : "default");
-    if (!ns.n || ns.n >= sizeof((struct cache *)0)->ns) return err_set(e, ERR_RANGE, "cache: the namespace must have 1 to 63 bytes");
-    if (str_find_char(ns, '{') >= 0 || str_find_char(ns, '}') >= 0) return err_set(e, ERR_INVALID, "cache: the namespace must not contain braces");
+    if (!ns.n || ns.n >= sizeof((struct cache *)0)->ns)
+        return err_set(e, ERR_RANGE, "cache: the namespace must have 1 to 63 bytes");
+    if (str_find_char(ns, '{') >= 0 || str_find_char(ns, '}') >= 0)
+        return err_set(e, ERR_INVALID, "cache: the namespace must not contain braces");
     struct cache *c = xcalloc(1, sizeof *c);
     c->refs = 1;
     c->loop = l;
@@ -121,7 +132,8 @@ enum err cache_open(struct cache **out, struct loop *l, struct redis *redis, str
     c->redis_url = o->redis_url ? xstrdup(o->redis_url) : NULL;
     c->o.redis_url = c->redis_url;
     hash_hex((struct hash128){rng_entropy(), rng_entropy()}, c->source);
-    c->rules = (struct key_rules){.secret = o->secret, .max_temperature = c->o.max_temperature, .text_bytes_max = GUARD_TEXT_BYTES_MAX};
+    c->rules =
+        (struct key_rules){.secret = o->secret, .max_temperature = c->o.max_temperature, .text_bytes_max = GUARD_TEXT_BYTES_MAX};
     c->guard = guard_new();
     c->store = store_new(c->o.memory_bytes_max, pushed_out, c);
     open_similar(c);

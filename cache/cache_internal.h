@@ -14,13 +14,13 @@
 #include "embeddings/embedder.h"
 
 enum {
-    LOG_ITEMS_MAX = 100000,    /* of the stream of changes; further back a gateway reloads */
+    LOG_ITEMS_MAX = 100000, /* of the stream of changes; further back a gateway reloads */
     PARTITIONS_MAX = 4096,
-    PRELOAD_PARTITIONS = 16,   /* the last used ones, at start */
-    LOAD_IDS_MAX = 200000,     /* of one partition */
+    PRELOAD_PARTITIONS = 16, /* the last used ones, at start */
+    LOAD_IDS_MAX = 200000, /* of one partition */
     LOAD_BATCH = 200,
     TICK_MS = 200,
-    SEARCH_INLINE_MAX = 4000,  /* questions; a bigger partition is searched on a worker */
+    SEARCH_INLINE_MAX = 4000, /* questions; a bigger partition is searched on a worker */
     KEY_BYTES_MAX = 192
 };
 
@@ -30,12 +30,12 @@ struct cache_metrics {
 
 struct cache {
     struct loop *loop;
-    struct redis *redis;       /* NULL = memory only */
+    struct redis *redis; /* NULL = memory only */
     struct embedder *embedder; /* NULL = no semantic step */
     struct workers *workers;
     struct metrics *registry;
     struct cache_options o;
-    char ns[64], source[33];   /* source: this process in the log of changes */
+    char ns[64], source[33]; /* source: this process in the log of changes */
     char *redis_url;
     struct key_rules rules;
     struct guard *guard;
@@ -67,7 +67,7 @@ bool cache_reply_values(const struct redis_reply *reply, struct str values[N_ENT
 
 /* keep.c */
 void cache_write(struct cache *c, const struct entry *e); /* to Redis; the store learns when it is there */
-void cache_write_unsaved(struct cache *c);                /* one after the other */
+void cache_write_unsaved(struct cache *c); /* one after the other */
 
 /* embed.c: vector of text on the loop's thread, exactly once, never before this returns; vec NULL unless OK */
 typedef void cache_embedded(void *arg, enum err code, const float *vec);

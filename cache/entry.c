@@ -7,7 +7,8 @@
 
 #include "base/mem.h"
 
-const char *const entry_field_names[N_ENTRY_FIELDS] = {"v", "check", "part", "tenant", "model", "kind", "q", "a", "created", "ttl", "tags", "ptok", "ctok", "lat", "emb", "vec"};
+const char *const entry_field_names[N_ENTRY_FIELDS] = {"v",       "check", "part", "tenant", "model", "kind", "q",   "a",
+                                                       "created", "ttl",   "tags", "ptok",   "ctok",  "lat",  "emb", "vec"};
 
 static struct str place(char **at, struct str s)
 {
@@ -19,7 +20,8 @@ static struct str place(char **at, struct str s)
 
 struct entry *entry_copy(const struct entry *from)
 {
-    size_t n = sizeof *from + from->tenant.n + from->model.n + from->question.n + from->answer.n + from->tags.n + from->embedder.n + from->vector.n + 1;
+    size_t n = sizeof *from + from->tenant.n + from->model.n + from->question.n + from->answer.n + from->tags.n + from->embedder.n +
+               from->vector.n + 1;
     struct entry *e = try_malloc(n);
     if (!e) return NULL;
     *e = *from;
@@ -84,7 +86,8 @@ enum err entry_read(struct hash128 id, const struct str *values, size_t n, bool 
     struct field_reader r = {.values = values, .n = n, .e = e};
     memset(out, 0, sizeof *out);
     int64_t version = number_field(&r, EF_VERSION, 1, INT64_MAX, true);
-    if (r.code == OK && version > ENTRY_VERSION) return err_set(e, ERR_UNSUPPORTED, "entry of version %lld, this program knows up to %d", (long long)version, ENTRY_VERSION);
+    if (r.code == OK && version > ENTRY_VERSION)
+        return err_set(e, ERR_UNSUPPORTED, "entry of version %lld, this program knows up to %d", (long long)version, ENTRY_VERSION);
     out->id = id;
     out->check = hash_field(&r, EF_CHECK, true);
     out->partition = hash_field(&r, EF_PARTITION, false);
@@ -112,8 +115,10 @@ void entry_write(const struct entry *e, struct str values[N_ENTRY_FIELDS], char 
     const struct {
         enum entry_field f;
         int64_t v;
-    } numbers[] = {{EF_VERSION, ENTRY_VERSION}, {EF_KIND, e->kind}, {EF_CREATED, e->created_s}, {EF_TTL, e->ttl_s}, {EF_PROMPT_TOKENS, e->prompt_tokens},
-                   {EF_COMPLETION_TOKENS, e->completion_tokens}, {EF_LATENCY, e->latency_ms}};
+    } numbers[] = {{EF_VERSION, ENTRY_VERSION},          {EF_KIND, e->kind},
+                   {EF_CREATED, e->created_s},           {EF_TTL, e->ttl_s},
+                   {EF_PROMPT_TOKENS, e->prompt_tokens}, {EF_COMPLETION_TOKENS, e->completion_tokens},
+                   {EF_LATENCY, e->latency_ms}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         int n = snprintf(at, (size_t)(end - at), "%lld", (long long)numbers[i].v);
         values[numbers[i].f] = (struct str){at, (size_t)n};
@@ -141,8 +146,8 @@ bool entry_expired(const struct entry *e, int64_t now_s)
 
 bool entry_fits_exact(const struct entry *e, const struct cache_key *k)
 {
-    return hash_eq(e->id, k->exact) && hash_eq(e->check, k->check) && e->kind == k->kind && str_eq(e->tenant, k->tenant) && str_eq(e->model, k->model) &&
-           str_eq(e->question, str_sub(k->user_text, 0, ENTRY_QUESTION_BYTES_MAX));
+    return hash_eq(e->id, k->exact) && hash_eq(e->check, k->check) && e->kind == k->kind && str_eq(e->tenant, k->tenant) &&
+           str_eq(e->model, k->model) && str_eq(e->question, str_sub(k->user_text, 0, ENTRY_QUESTION_BYTES_MAX));
 }
 
 bool entry_fits_partition(const struct entry *e, const struct cache_key *k)

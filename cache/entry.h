@@ -7,8 +7,25 @@
 #define DEJA_CACHE_ENTRY_H
 #include "cache/cache.h"
 
-enum entry_field { EF_VERSION, EF_CHECK, EF_PARTITION, EF_TENANT, EF_MODEL, EF_KIND, EF_QUESTION, EF_ANSWER, EF_CREATED, EF_TTL, EF_TAGS,
-                   EF_PROMPT_TOKENS, EF_COMPLETION_TOKENS, EF_LATENCY, EF_EMBEDDER, EF_VECTOR, N_ENTRY_FIELDS };
+enum entry_field {
+    EF_VERSION,
+    EF_CHECK,
+    EF_PARTITION,
+    EF_TENANT,
+    EF_MODEL,
+    EF_KIND,
+    EF_QUESTION,
+    EF_ANSWER,
+    EF_CREATED,
+    EF_TTL,
+    EF_TAGS,
+    EF_PROMPT_TOKENS,
+    EF_COMPLETION_TOKENS,
+    EF_LATENCY,
+    EF_EMBEDDER,
+    EF_VECTOR,
+    N_ENTRY_FIELDS
+};
 extern const char *const entry_field_names[N_ENTRY_FIELDS];
 
 enum {
@@ -20,14 +37,14 @@ enum {
 };
 
 struct entry {
-    struct hash128 id;              /* hash of the exact key; its hex is the entry's name */
+    struct hash128 id; /* hash of the exact key; its hex is the entry's name */
     struct hash128 check, partition; /* partition zero = not for the semantic step */
     enum openai_kind kind;
     struct str tenant, model, question, answer /* JSON, neutral form */, tags, embedder;
-    struct str vector;              /* f16[dim] bytes; empty = none */
+    struct str vector; /* f16[dim] bytes; empty = none */
     int64_t created_s, ttl_s, latency_ms, prompt_tokens, completion_tokens;
-    size_t bytes;                   /* memory held */
-    uint64_t write_no;              /* tells two versions of an entry apart in this process; not stored */
+    size_t bytes; /* memory held */
+    uint64_t write_no; /* tells two versions of an entry apart in this process; not stored */
 };
 
 /* Deep copy into one block; NULL when memory is refused. Free with entry_free. */
@@ -36,7 +53,8 @@ void entry_free(struct entry *e);
 
 /* Values in the order of the fields; a value with p NULL = absent. Strings of *out are borrowed from values. Fields from EF_VECTOR
  * on may be absent, and EF_ANSWER when need_answer is false. ERR_CORRUPT says which field; ERR_UNSUPPORTED: written by a later version. */
-MUST enum err entry_read(struct hash128 id, const struct str *values, size_t n, bool need_answer, struct entry *out, struct errmsg *e);
+MUST enum err entry_read(struct hash128 id, const struct str *values, size_t n, bool need_answer, struct entry *out,
+                         struct errmsg *e);
 /* The values of an entry as Redis gets them. texts: where numbers are written, at least ENTRY_TEXTS_BYTES. */
 enum { ENTRY_TEXTS_BYTES = 320 };
 void entry_write(const struct entry *e, struct str values[N_ENTRY_FIELDS], char texts[ENTRY_TEXTS_BYTES]);

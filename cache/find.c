@@ -22,9 +22,9 @@ struct cache_lookup {
     struct cache_lookup_options o;
     void (*cb)(void *arg, const struct cache_found *found);
     void *arg;
-    int pending;               /* callbacks that will still come */
-    struct cache_found found;  /* what a miss will say */
-    struct partition *p;       /* held while set */
+    int pending; /* callbacks that will still come */
+    struct cache_found found; /* what a miss will say */
+    struct partition *p; /* held while set */
     struct loop_timer *patience; /* for a partition that is being loaded */
     bool waits_for_load, starts_by_timer;
     float *vec;
@@ -48,8 +48,10 @@ static void settle(struct cache_lookup *l)
 
 static void unlist(struct cache_lookup *l)
 {
-    if (l->prev) l->prev->next = l->next;
-    else l->c->lookups = l->next;
+    if (l->prev)
+        l->prev->next = l->next;
+    else
+        l->c->lookups = l->next;
     if (l->next) l->next->prev = l->prev;
     l->next = l->prev = NULL;
 }
@@ -61,15 +63,21 @@ static void finish(struct cache_lookup *l)
     struct cache *c = l->c;
     unlist(l);
     l->cb = NULL;
-    if (l->found.result == CACHE_EXACT) c->stats.exact_hits++, metric_add(c->m.exact, 1);
-    else if (l->found.result == CACHE_SEMANTIC) c->stats.semantic_hits++, metric_add(c->m.semantic, 1);
-    else c->stats.misses++, metric_add(c->m.miss, 1);
+    if (l->found.result == CACHE_EXACT)
+        c->stats.exact_hits++, metric_add(c->m.exact, 1);
+    else if (l->found.result == CACHE_SEMANTIC)
+        c->stats.semantic_hits++, metric_add(c->m.semantic, 1);
+    else
+        c->stats.misses++, metric_add(c->m.miss, 1);
     if (l->found.result == CACHE_MISS && l->found.entry_id[0]) c->stats.near_misses++;
     cb(l->arg, &l->found);
     settle(l);
 }
 
-static void say(struct cache_lookup *l, const char *reason) { snprintf(l->found.reason, sizeof l->found.reason, "%s", reason); }
+static void say(struct cache_lookup *l, const char *reason)
+{
+    snprintf(l->found.reason, sizeof l->found.reason, "%s", reason);
+}
 
 static void miss(struct cache_lookup *l, const char *reason)
 {
@@ -137,7 +145,8 @@ static void got_answer(void *arg, enum err code, const struct redis_reply *reply
         miss(l, "redis_unavailable");
         return;
     }
-    if (!cache_reply_values(reply, values) || entry_read(l->accepted[l->tried - 1].id, values, N_ENTRY_FIELDS, true, &e, &why) != OK) {
+    if (!cache_reply_values(reply, values) ||
+        entry_read(l->accepted[l->tried - 1].id, values, N_ENTRY_FIELDS, true, &e, &why) != OK) {
         partition_remove(l->p, l->accepted[l->tried - 1].id); /* gone or spoilt: the index must not promise it again */
         next_answer(l);
         return;
@@ -174,19 +183,24 @@ static void accept(struct cache_lookup *l, struct accepted a, bool same)
     l->n_accepted++;
 }
 
-static void note_near_miss(struct cache_lookup *l, const struct question *q, double similarity, double threshold, const struct guard_verdict *v, const char *reason)
+static void note_near_miss(struct cache_lookup *l, const struct question *q, double similarity, double threshold,
+                           const struct guard_verdict *v, const char *reason)
 {
     if (v->refused_by[0]) {
         char label[64];
         snprintf(label, sizeof label, "guard=\"%s\"", v->refused_by);
-        metric_add(metrics_get(l->c->registry, METRIC_COUNTER, "deja_cache_guard_refusals_total", label, "candidates a guard refused", 0, 0), 1);
+        metric_add(metrics_get(l->c->registry, METRIC_COUNTER, "deja_cache_guard_refusals_total", label,
+                               "candidates a guard refused", 0, 0),
+                   1);
     }
     if (l->found.entry_id[0]) return; /* the nearest one is told of */
     hash_hex(q->id, l->found.entry_id);
     l->found.similarity = similarity;
     l->found.threshold = threshold;
-    if (v->refused_by[0]) snprintf(l->found.reason, sizeof l->found.reason, "guard:%s", v->refused_by);
-    else say(l, reason);
+    if (v->refused_by[0])
+        snprintf(l->found.reason, sizeof l->found.reason, "guard:%s", v->refused_by);
+    else
+        say(l, reason);
 }
 
 static void judge(struct cache_lookup *l)
@@ -206,11 +220,15 @@ static void judge(struct cache_lookup *l)
         guard_check(c->guard, l->k->user_text, q->text, &v);
         struct policy_decision d = {false, 0, ""};
         if (v.allowed) d = policy_decide(&c->policy, &v, similarity, l->o.threshold_min);
-        if (d.hit) accept(l, (struct accepted){q->id, similarity, d.threshold, d.reason}, v.same);
-        else note_near_miss(l, q, similarity, v.allowed ? d.threshold : c->policy.threshold[v.language == 'z'], &v, d.reason);
+        if (d.hit)
+            accept(l, (struct accepted){q->id, similarity, d.threshold, d.reason}, v.same);
+        else
+            note_near_miss(l, q, similarity, v.allowed ? d.threshold : c->policy.threshold[v.language == 'z'], &v, d.reason);
     }
-    if (l->n_accepted) next_answer(l);
-    else finish(l);
+    if (l->n_accepted)
+        next_answer(l);
+    else
+        finish(l);
 }
 
 static void run_search(void *arg) /* a worker */
@@ -223,9 +241,12 @@ static void searched(void *arg, bool cancelled)
 {
     struct cache_lookup *l = arg;
     l->pending--;
-    if (!l->cb) settle(l);
-    else if (cancelled) miss(l, "search_cancelled");
-    else judge(l);
+    if (!l->cb)
+        settle(l);
+    else if (cancelled)
+        miss(l, "search_cancelled");
+    else
+        judge(l);
 }
 
 static void search(struct cache_lookup *l)
@@ -265,8 +286,10 @@ static void out_of_patience(void *arg)
 {
     struct cache_lookup *l = arg;
     if (!l->cb || !l->waits_for_load) return;
-    if (l->vec) miss(l, "index_loading");
-    else loop_timer_arm(l->patience, 5); /* the vector is not there either; its own deadline ends this */
+    if (l->vec)
+        miss(l, "index_loading");
+    else
+        loop_timer_arm(l->patience, 5); /* the vector is not there either; its own deadline ends this */
 }
 
 static void got_vector(void *arg, enum err code, const float *vec)
@@ -278,7 +301,10 @@ static void got_vector(void *arg, enum err code, const float *vec)
         return;
     }
     if (code != OK) {
-        miss(l, code == ERR_TIMEOUT ? "embedder_timeout" : code == ERR_TOO_LARGE ? "skipped:long_text" : code == ERR_UNSUPPORTED ? "skipped:unknown_script" : "embedder_unavailable");
+        miss(l, code == ERR_TIMEOUT       ? "embedder_timeout"
+                : code == ERR_TOO_LARGE   ? "skipped:long_text"
+                : code == ERR_UNSUPPORTED ? "skipped:unknown_script"
+                                          : "embedder_unavailable");
         return;
     }
     l->vec = xmalloc(l->c->dim * sizeof *vec);

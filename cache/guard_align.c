@@ -20,7 +20,8 @@ static bool stems_meet(const struct guard_token *a, const struct guard_token *b)
 
 bool guard_tokens_equal(const struct guard_token *a, const struct guard_token *b)
 {
-    if (a->kind == GT_NUMBER || b->kind == GT_NUMBER) return a->kind == b->kind && str_eq(a->canon, b->canon) && str_eq(a->unit, b->unit);
+    if (a->kind == GT_NUMBER || b->kind == GT_NUMBER)
+        return a->kind == b->kind && str_eq(a->canon, b->canon) && str_eq(a->unit, b->unit);
     if (str_eq(a->canon, b->canon)) return true;
     if (a->kind != GT_WORD || b->kind != GT_WORD) return false;
     if (stems_meet(a, b)) return true;
@@ -29,8 +30,14 @@ bool guard_tokens_equal(const struct guard_token *a, const struct guard_token *b
 }
 
 typedef bool token_filter(const struct guard_token *k);
-static bool is_content(const struct guard_token *k) { return k->content; }
-static bool is_any(const struct guard_token *k) { return k->kind <= GT_OTHER; }
+static bool is_content(const struct guard_token *k)
+{
+    return k->content;
+}
+static bool is_any(const struct guard_token *k)
+{
+    return k->kind <= GT_OTHER;
+}
 
 static size_t pick(const struct guard_text *t, token_filter *keep, uint8_t *index)
 {
@@ -41,8 +48,8 @@ static size_t pick(const struct guard_text *t, token_filter *keep, uint8_t *inde
 }
 
 /* Length of the longest common subsequence; its pairs are marked in used_a and used_b and named in partner. */
-static size_t common(const struct guard_text *a, const uint8_t *ia, size_t na, const struct guard_text *b, const uint8_t *ib, size_t nb,
-                     bool *used_a, bool *used_b, uint8_t *partner)
+static size_t common(const struct guard_text *a, const uint8_t *ia, size_t na, const struct guard_text *b, const uint8_t *ib,
+                     size_t nb, bool *used_a, bool *used_b, uint8_t *partner)
 {
     uint8_t len[GUARD_TOKENS_MAX + 1][GUARD_TOKENS_MAX + 1];
     bool equal[GUARD_TOKENS_MAX];
@@ -61,9 +68,10 @@ static size_t common(const struct guard_text *a, const uint8_t *ia, size_t na, c
         if (guard_tokens_equal(&a->tokens[ia[i]], &b->tokens[ib[j]]) && len[i][j] == len[i + 1][j + 1] + 1) {
             partner[ia[i]] = ib[j];
             used_a[i++] = used_b[j++] = true;
-        }
-        else if (len[i + 1][j] >= len[i][j + 1]) i++;
-        else j++;
+        } else if (len[i + 1][j] >= len[i][j + 1])
+            i++;
+        else
+            j++;
     }
     return len[0][0];
 }
@@ -75,8 +83,10 @@ size_t guard_align_units(const struct guard_text *a, const struct guard_text *b)
         uint16_t diagonal = 0; /* of the row before, one to the left */
         for (size_t j = 0; j < b->n_units; j++) {
             uint16_t above = row[j + 1];
-            if (str_eq(a->units[i].text, b->units[j].text)) row[j + 1] = (uint16_t)(diagonal + 1);
-            else if (row[j] > above) row[j + 1] = row[j];
+            if (str_eq(a->units[i].text, b->units[j].text))
+                row[j + 1] = (uint16_t)(diagonal + 1);
+            else if (row[j] > above)
+                row[j + 1] = row[j];
             diagonal = above;
         }
     }

@@ -32,7 +32,14 @@ static const char variant_pairs[] =
 #include "cache/guard_data/zh_variants.inc"
     ;
 
-enum { SLOTS = 1 << 15, OPPOSITE_SLOTS = 1 << 13, CONTRACTIONS_MAX = 512, VARIANTS_MAX = 4096, ARENA_BYTES = 4 << 20, CONFLICTS_MAX = 64 };
+enum {
+    SLOTS = 1 << 15,
+    OPPOSITE_SLOTS = 1 << 13,
+    CONTRACTIONS_MAX = 512,
+    VARIANTS_MAX = 4096,
+    ARENA_BYTES = 4 << 20,
+    CONFLICTS_MAX = 64
+};
 
 struct opposite {
     struct str a, b;
@@ -175,18 +182,39 @@ struct directive {
     uint32_t classes;
 };
 static const struct directive directives[] = {
-    {"soft", GC_SOFT},       {"drop", GC_DROP},         {"neg", GC_NEG},           {"unable", GC_NEG | GC_UNABLE},
-    {"known", GC_KNOWN},     {"aux", GC_AUX},           {"past", GC_PAST},         {"future", GC_FUTURE},
-    {"yesno", GC_YESNO_END}, {"english", GC_ENGLISH},   {"measure", GC_MEASURE},   {"p1", GC_PERSON1},
-    {"p2", GC_PERSON2},      {"p3", GC_PERSON3},        {"q", GC_QUESTION},        {"quant", GC_QUANT},
-    {"modal", GC_MODAL},     {"when", GC_WHEN},         {"weak", GC_WEAK_WHEN},    {"unit", GC_UNIT},
-    {"cur", GC_CURRENCY},    {"num", GC_NUMBER},        {"ord", GC_NUMBER | GC_ORDINAL}, {"month", GC_MONTH},
-    {"date", GC_DATE},       {"clock", GC_CLOCK},       {"foreign", GC_FOREIGN},
+    {"soft", GC_SOFT},
+    {"drop", GC_DROP},
+    {"neg", GC_NEG},
+    {"unable", GC_NEG | GC_UNABLE},
+    {"known", GC_KNOWN},
+    {"aux", GC_AUX},
+    {"past", GC_PAST},
+    {"future", GC_FUTURE},
+    {"yesno", GC_YESNO_END},
+    {"english", GC_ENGLISH},
+    {"measure", GC_MEASURE},
+    {"p1", GC_PERSON1},
+    {"p2", GC_PERSON2},
+    {"p3", GC_PERSON3},
+    {"q", GC_QUESTION},
+    {"quant", GC_QUANT},
+    {"modal", GC_MODAL},
+    {"when", GC_WHEN},
+    {"weak", GC_WEAK_WHEN},
+    {"unit", GC_UNIT},
+    {"cur", GC_CURRENCY},
+    {"num", GC_NUMBER},
+    {"ord", GC_NUMBER | GC_ORDINAL},
+    {"month", GC_MONTH},
+    {"date", GC_DATE},
+    {"clock", GC_CLOCK},
+    {"foreign", GC_FOREIGN},
 };
 
 static void set_code(struct guard_word *w, uint32_t classes, struct str code)
 {
-    static const char *const questions[] = {"how", "howmuch", "howmany", "howlong", "howoften", "howfar", "when", "where", "who", "why", "which", "what", "yesno", "amount"};
+    static const char *const questions[] = {"how",   "howmuch", "howmany", "howlong", "howoften", "howfar", "when",
+                                            "where", "who",     "why",     "which",   "what",     "yesno",  "amount"};
     static const char *const quants[] = {"all", "any", "some", "no", "only", "both", "either", "atleast", "atmost", "most", "many"};
     static const char *const modals[] = {"can", "must", "should", "need"};
     static const char *const languages[] = {"fr", "de", "es", "it", "pt", "nl"};
@@ -225,10 +253,14 @@ static void read_list(struct guard_lexicon *x, struct str text)
     struct str line, directive;
     while (str_next(&text, '\n', &line)) {
         if (!str_next(&line, ' ', &directive) || !directive.n) continue;
-        if (str_eqz(directive, "syn")) add_synonyms(x, line);
-        else if (str_eqz(directive, "ant")) add_opposites(x, line);
-        else if (str_eqz(directive, "contraction")) add_contractions(x, line);
-        else add_class(x, directive, line);
+        if (str_eqz(directive, "syn"))
+            add_synonyms(x, line);
+        else if (str_eqz(directive, "ant"))
+            add_opposites(x, line);
+        else if (str_eqz(directive, "contraction"))
+            add_contractions(x, line);
+        else
+            add_class(x, directive, line);
     }
 }
 
@@ -251,8 +283,10 @@ uint32_t guard_lexicon_simplify(const struct guard_lexicon *x, uint32_t code_poi
     size_t lo = 0, hi = x->n_variants;
     while (lo < hi) {
         size_t mid = (lo + hi) / 2;
-        if (x->variants[mid].from < code_point) lo = mid + 1;
-        else hi = mid;
+        if (x->variants[mid].from < code_point)
+            lo = mid + 1;
+        else
+            hi = mid;
     }
     return lo < x->n_variants && x->variants[lo].from == code_point ? x->variants[lo].to : code_point;
 }

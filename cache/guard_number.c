@@ -12,7 +12,10 @@
 #include "base/buf.h"
 #include "cache/guard_text.h"
 
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
 
 struct reading { /* a cursor over the units */
     struct guard_text *t;
@@ -65,8 +68,10 @@ static bool plain_digits(struct str s, struct value *v)
     for (size_t i = 0; i < s.n; i++) {
         char c = s.p[i];
         if (c == ',' && comma <= 3 && i + 3 < s.n) continue;
-        if (c == '.') dots++;
-        else if (!is_digit(c)) return false;
+        if (c == '.')
+            dots++;
+        else if (!is_digit(c))
+            return false;
         v->text[n++] = c;
     }
     v->text[n] = 0;
@@ -122,8 +127,10 @@ static size_t han_numerals(const struct reading *r, size_t i, struct value *v)
         }
     }
     if (!used) return 0;
-    if (!units) value_set(v, spelled);
-    else value_set(v, total + section + (current > 0 ? (last_unit > 10 && !zero ? current * last_unit / 10 : current) : 0));
+    if (!units)
+        value_set(v, spelled);
+    else
+        value_set(v, total + section + (current > 0 ? (last_unit > 10 && !zero ? current * last_unit / 10 : current) : 0));
     return used;
 }
 
@@ -212,10 +219,14 @@ static size_t han_date(struct reading *r, size_t i, struct value v, struct guard
         bool is_year = unit_is(r, i + used, "年") && v.n >= 1900 && v.n < 2200 && part == 0;
         bool is_month = unit_is(r, i + used, "月") && v.n >= 1 && v.n <= 12 && !*month && !*day;
         bool is_day = (unit_is(r, i + used, "日") || unit_is(r, i + used, "号")) && v.n >= 1 && v.n <= 31 && !*day;
-        if (is_year) snprintf(year, sizeof year, "%d", (int)v.n);
-        else if (is_month) snprintf(month, sizeof month, "%02d", (int)v.n);
-        else if (is_day) snprintf(day, sizeof day, "%02d", (int)v.n);
-        else break;
+        if (is_year)
+            snprintf(year, sizeof year, "%d", (int)v.n);
+        else if (is_month)
+            snprintf(month, sizeof month, "%02d", (int)v.n);
+        else if (is_day)
+            snprintf(day, sizeof day, "%02d", (int)v.n);
+        else
+            break;
         used++;
         if (is_month && unit_is(r, i + used, "份")) used++;
         if (is_day) break;
@@ -225,7 +236,8 @@ static size_t han_date(struct reading *r, size_t i, struct value v, struct guard
         if (!u || u->clause_start) break;
         size_t n = u->kind == GU_DIGITS ? (plain_digits(u->text, &next) ? 1 : 0) : han_numerals(r, i + used, &next);
         if (!n || !next.whole) break;
-        bool follows = (unit_is(r, i + used + n, "月") && !*month) || unit_is(r, i + used + n, "日") || unit_is(r, i + used + n, "号");
+        bool follows =
+            (unit_is(r, i + used + n, "月") && !*month) || unit_is(r, i + used + n, "日") || unit_is(r, i + used + n, "号");
         if (!follows) break;
         used += n;
         v = next;
@@ -250,7 +262,8 @@ static bool punctuated(struct guard_text *t, struct str s, struct guard_token *o
             out->canon = keepf(t, "t:%02lld:%02lld", a, b);
             return true;
         }
-    } else if (sscanf(text, "%4lld-%2lld-%2lld%c", &a, &b, &c, &tail) == 3 || sscanf(text, "%4lld/%2lld/%2lld%c", &a, &b, &c, &tail) == 3 ||
+    } else if (sscanf(text, "%4lld-%2lld-%2lld%c", &a, &b, &c, &tail) == 3 ||
+               sscanf(text, "%4lld/%2lld/%2lld%c", &a, &b, &c, &tail) == 3 ||
                sscanf(text, "%4lld.%2lld.%2lld%c", &a, &b, &c, &tail) == 3) {
         if (a >= 1900 && a < 2200 && b >= 1 && b <= 12 && c >= 1 && c <= 31) {
             out->kind = GT_DATE;
@@ -309,8 +322,10 @@ static void scale(struct value *v, int64_t by)
         if (v->n < INT64_MAX / 100000000) value_set(v, v->n * by);
     } else if (str_to_f64(str_of(v->text), &d) == OK && d * (double)by < 1e15) {
         double scaled = d * (double)by;
-        if (scaled == (double)(int64_t)scaled) value_set(v, (int64_t)scaled);
-        else snprintf(v->text, sizeof v->text, "%.6g", scaled);
+        if (scaled == (double)(int64_t)scaled)
+            value_set(v, (int64_t)scaled);
+        else
+            snprintf(v->text, sizeof v->text, "%.6g", scaled);
     }
 }
 
@@ -320,7 +335,8 @@ static size_t read_suffix(struct reading *r, size_t i, struct value *v)
     static const struct {
         const char *text;
         int64_t by;
-    } multipliers[] = {{"k", 1000}, {"万", 10000}, {"亿", 100000000}, {"千", 1000}, {"百", 100}, {"million", 1000000}, {"thousand", 1000}, {"hundred", 100}};
+    } multipliers[] = {{"k", 1000}, {"万", 10000},        {"亿", 100000000},  {"千", 1000},
+                       {"百", 100}, {"million", 1000000}, {"thousand", 1000}, {"hundred", 100}};
     if (unit_is(r, i, "st") || unit_is(r, i, "nd") || unit_is(r, i, "rd") || unit_is(r, i, "th")) {
         v->ordinal = true;
         return 1;
@@ -432,7 +448,8 @@ size_t guard_number_read(struct guard_text *t, const struct guard_lexicon *x, si
         return used + 3;
     }
     used += read_suffix(&r, i + used, &v);
-    if (v.whole && v.n <= 24 && unit_is(&r, i + used, "点") && !unit_is(&r, i + used + 1, "击") && !unit_is(&r, i + used + 1, "数")) {
+    if (v.whole && v.n <= 24 && unit_is(&r, i + used, "点") && !unit_is(&r, i + used + 1, "击") &&
+        !unit_is(&r, i + used + 1, "数")) {
         used++;
         return used + han_time(&r, i + used, v, out);
     }

@@ -4,7 +4,10 @@
 
 #include "cache/guard_text.h"
 
-static bool vowel(char c) { return c == 'a' || c == 'e' || c == 'i' || c == 'o' || c == 'u' || c == 'y'; }
+static bool vowel(char c)
+{
+    return c == 'a' || c == 'e' || c == 'i' || c == 'o' || c == 'u' || c == 'y';
+}
 
 static bool has_vowel(struct str s)
 {
@@ -42,7 +45,8 @@ static void add_verb_bases(struct guard_text *t, struct str base, struct str out
         return;
     }
     bool short_syllable = base.n <= 4 && !vowel(last) && vowel(before) && (base.n < 3 || !vowel(base.p[base.n - 3]));
-    if (!short_syllable || last == 'w' || last == 'x') add(t, base, "", out, n); /* a short one would have doubled: car+ing is care */
+    if (!short_syllable || last == 'w' || last == 'x')
+        add(t, base, "", out, n); /* a short one would have doubled: car+ing is care */
     if (last != 'y') add(t, base, "e", out, n);
 }
 
@@ -50,10 +54,13 @@ size_t guard_stems(struct guard_text *t, struct str w, struct str out[GUARD_STEM
 {
     size_t n = 0;
     out[n++] = w;
-    if (w.n < 4 || w.n > 48 || str_eqz(w, "news") || str_eqz(w, "lens") || str_eqz(w, "always") || str_eqz(w, "series") || str_eqz(w, "species")) return n;
+    if (w.n < 4 || w.n > 48 || str_eqz(w, "news") || str_eqz(w, "lens") || str_eqz(w, "always") || str_eqz(w, "series") ||
+        str_eqz(w, "species"))
+        return n;
     if (str_ends(w, STR("ies")) && w.n > 4) {
         add(t, str_sub(w, 0, w.n - 3), "y", out, &n);
-    } else if (str_ends(w, STR("es")) && w.n > 4 && (strchr("sxzo", w.p[w.n - 3]) || str_ends(w, STR("ches")) || str_ends(w, STR("shes")))) {
+    } else if (str_ends(w, STR("es")) && w.n > 4 &&
+               (strchr("sxzo", w.p[w.n - 3]) || str_ends(w, STR("ches")) || str_ends(w, STR("shes")))) {
         add(t, str_sub(w, 0, w.n - 2), "", out, &n);
         add(t, str_sub(w, 0, w.n - 1), "", out, &n);
     } else if (w.p[w.n - 1] == 's' && !strchr("sui", w.p[w.n - 2])) {

@@ -70,17 +70,20 @@ static struct str span(const struct guard_text *t, size_t i, size_t n)
 
 static bool is_vague_month(struct str s)
 {
-    return str_eqz(s, "may") || str_eqz(s, "march") || str_eqz(s, "mar") || str_eqz(s, "sep") || str_eqz(s, "dec") || str_eqz(s, "jan");
+    return str_eqz(s, "may") || str_eqz(s, "march") || str_eqz(s, "mar") || str_eqz(s, "sep") || str_eqz(s, "dec") ||
+           str_eqz(s, "jan");
 }
 
 static bool number_in(const struct guard_token *k, long long min, long long max, long long *v)
 {
-    return k->kind == GT_NUMBER && !k->unit.n && k->canon.n > 2 && sscanf(k->canon.p, "%*c:%4lld", v) == 1 && *v >= min && *v <= max && k->canon.n < 7;
+    return k->kind == GT_NUMBER && !k->unit.n && k->canon.n > 2 && sscanf(k->canon.p, "%*c:%4lld", v) == 1 && *v >= min &&
+           *v <= max && k->canon.n < 7;
 }
 
 static bool month_context(const struct guard_text *t)
 {
-    static const char *const before[] = {"in", "of", "since", "until", "by", "from", "during", "next", "last", "this", "before", "after", "mid", "early", "late", "every", "each"};
+    static const char *const before[] = {"in",   "of",     "since", "until", "by",    "from", "during", "next", "last",
+                                         "this", "before", "after", "mid",   "early", "late", "every",  "each"};
     if (!t->n) return false;
     for (size_t i = 0; i < sizeof before / sizeof *before; i++)
         if (str_eqz(t->tokens[t->n - 1].text, before[i])) return true;
@@ -92,14 +95,21 @@ static size_t read_month(struct guard_text *t, const struct guard_lexicon *x, si
 {
     long long day = 0, year = 0, v = 0;
     size_t used = 1, back = 0;
-    if (t->n && number_in(&t->tokens[t->n - 1], 1, 31, &day)) back = 1;
-    else if (t->n > 1 && str_eqz(t->tokens[t->n - 1].text, "of") && number_in(&t->tokens[t->n - 2], 1, 31, &day)) back = 2;
+    if (t->n && number_in(&t->tokens[t->n - 1], 1, 31, &day))
+        back = 1;
+    else if (t->n > 1 && str_eqz(t->tokens[t->n - 1].text, "of") && number_in(&t->tokens[t->n - 2], 1, 31, &day))
+        back = 2;
     for (int k = 0; k < 2 && i + used < t->n_units; k++) {
         struct guard_token next = {0};
-        size_t n = t->units[i + used].kind == GU_DIGITS || t->units[i + used].kind == GU_WORD ? guard_number_read(t, x, i + used, &next) : 0;
-        if (n && !day && number_in(&next, 1, 31, &v)) day = v, used += n;
-        else if (n && !year && number_in(&next, 1900, 2199, &v)) year = v, used += n;
-        else break;
+        size_t n = t->units[i + used].kind == GU_DIGITS || t->units[i + used].kind == GU_WORD
+                       ? guard_number_read(t, x, i + used, &next)
+                       : 0;
+        if (n && !day && number_in(&next, 1, 31, &v))
+            day = v, used += n;
+        else if (n && !year && number_in(&next, 1900, 2199, &v))
+            year = v, used += n;
+        else
+            break;
     }
     if (!back && used == 1 && is_vague_month(t->units[i].text) && !month_context(t)) return 0;
     char text[24];
@@ -108,7 +118,11 @@ static size_t read_month(struct guard_text *t, const struct guard_lexicon *x, si
     n += snprintf(text + n, sizeof text - (size_t)n, "-%02d-", w->month);
     if (day) n += snprintf(text + n, sizeof text - (size_t)n, "%02lld", day);
     t->n -= back;
-    push(t, (struct guard_token){.text = span(t, i, used), .canon = guard_text_keep(t, (struct str){text, (size_t)n}), .kind = GT_DATE, .weight = 2, .content = true});
+    push(t, (struct guard_token){.text = span(t, i, used),
+                                 .canon = guard_text_keep(t, (struct str){text, (size_t)n}),
+                                 .kind = GT_DATE,
+                                 .weight = 2,
+                                 .content = true});
     return used;
 }
 
@@ -126,7 +140,8 @@ static bool is_soft_unit(const struct guard_text *t, const struct guard_lexicon 
 /* 还 is "still" before these, else "pay back". */
 static bool is_still(const struct guard_text *t, size_t i)
 {
-    static const char *const before[] = {"能", "有", "可", "要", "是", "会", "在", "需", "得", "用", "没", "不", "让", "算", "差", "未", "应", "该", "想", "没有"};
+    static const char *const before[] = {"能", "有", "可", "要", "是", "会", "在", "需", "得", "用",
+                                         "没", "不", "让", "算", "差", "未", "应", "该", "想", "没有"};
     if (!str_eqz(t->units[i].text, "还") || i + 1 >= t->n_units) return false;
     for (size_t k = 0; k < sizeof before / sizeof *before; k++)
         if (str_eqz(t->units[i + 1].text, before[k])) return true;
@@ -138,7 +153,8 @@ static size_t read_a_not_a(struct guard_text *t, size_t i)
 {
     const struct guard_unit *u = &t->units[i];
     if (u->kind != GU_HAN) return 0;
-    if (i + 2 < t->n_units && !u[1].clause_start && !u[2].clause_start && (str_eqz(u[1].text, "不") || str_eqz(u[1].text, "没")) && str_eq(u->text, u[2].text)) {
+    if (i + 2 < t->n_units && !u[1].clause_start && !u[2].clause_start && (str_eqz(u[1].text, "不") || str_eqz(u[1].text, "没")) &&
+        str_eq(u->text, u[2].text)) {
         t->questions |= 1u << GQ_YESNO;
         return 2;
     }
@@ -208,11 +224,16 @@ static bool is_end_of_way(const struct guard_text *t, const struct guard_token *
     return person && t->n && (str_eqz(t->tokens[t->n - 1].text, "from") || str_eqz(t->tokens[t->n - 1].text, "to"));
 }
 
-static void push_word(struct guard_text *t, const struct guard_lexicon *x, size_t i, size_t n, const struct guard_word *w, bool *clause_asked)
+static void push_word(struct guard_text *t, const struct guard_lexicon *x, size_t i, size_t n, const struct guard_word *w,
+                      bool *clause_asked)
 {
     const struct guard_unit *u = &t->units[i];
     struct guard_token k = {.text = span(t, i, n), .word = w, .clause_start = u->clause_start, .capital = u->capital};
-    k.kind = (uint8_t)(u->kind == GU_IDENT ? GT_IDENT : u->kind == GU_HAN ? GT_HAN : u->kind == GU_SYMBOL ? GT_SYMBOL : u->kind == GU_OTHER ? GT_OTHER : GT_WORD);
+    k.kind = (uint8_t)(u->kind == GU_IDENT    ? GT_IDENT
+                       : u->kind == GU_HAN    ? GT_HAN
+                       : u->kind == GU_SYMBOL ? GT_SYMBOL
+                       : u->kind == GU_OTHER  ? GT_OTHER
+                                              : GT_WORD);
     if (!w && k.kind == GT_WORD) { /* an inflection of a known word? */
         size_t n_stems = guard_stems(t, u->text, k.stems);
         for (size_t s = 1; s < n_stems && !w; s++) w = guard_lexicon_find(x, k.stems[s]);
@@ -231,7 +252,8 @@ static void push_word(struct guard_text *t, const struct guard_lexicon *x, size_
         if (w->classes & GC_DROP && !(w->classes & GC_SYNONYM)) return;
         note(t, &k, clause_asked);
         if ((w->classes & GC_YESNO_END) && !(w->classes & GC_SYNONYM)) return;
-        if (w->classes & GC_KNOWN && !(w->classes & ~(uint32_t)(GC_KNOWN | GC_ENGLISH)) && k.kind == GT_WORD && !k.stems[1].n) guard_stems(t, u->text, k.stems);
+        if (w->classes & GC_KNOWN && !(w->classes & ~(uint32_t)(GC_KNOWN | GC_ENGLISH)) && k.kind == GT_WORD && !k.stems[1].n)
+            guard_stems(t, u->text, k.stems);
     }
     k.content = carries_content(t, &k) || is_end_of_way(t, &k);
     push(t, k);
@@ -300,8 +322,13 @@ static size_t read_number(struct guard_text *t, const struct guard_lexicon *x, s
 static void push_number_phrase(struct guard_text *t, size_t i, size_t n, const struct guard_word *w)
 {
     char text[24];
-    int m = w->number % 2 ? snprintf(text, sizeof text, "n:%d.5", w->number / 2) : snprintf(text, sizeof text, "n:%d", w->number / 2);
-    push(t, (struct guard_token){.text = span(t, i, n), .canon = guard_text_keep(t, (struct str){text, (size_t)m}), .kind = GT_NUMBER, .weight = 2, .content = true});
+    int m =
+        w->number % 2 ? snprintf(text, sizeof text, "n:%d.5", w->number / 2) : snprintf(text, sizeof text, "n:%d", w->number / 2);
+    push(t, (struct guard_token){.text = span(t, i, n),
+                                 .canon = guard_text_keep(t, (struct str){text, (size_t)m}),
+                                 .kind = GT_NUMBER,
+                                 .weight = 2,
+                                 .content = true});
 }
 
 static bool symbol_counts(struct str s)
@@ -348,13 +375,17 @@ void guard_text_read(struct guard_text *t, const struct guard_lexicon *x, struct
         size_t n = 1, used;
         if (u->clause_start) clause_asked = false;
         const struct guard_word *w = u->kind == GU_SYMBOL ? guard_lexicon_find(x, u->text) : guard_text_phrase(t, x, i, &n);
-        if (w && n > 1 && (w->classes & GC_YESNO_END) && !clause_ends(t, i + n) && !str_starts(w->phrase, STR("难道")) && !str_starts(w->phrase, STR("岂")) && (str_ends(w->phrase, STR("没")) || str_ends(w->phrase, STR("没有")) || str_ends(w->phrase, STR("不")))) {
+        if (w && n > 1 && (w->classes & GC_YESNO_END) && !clause_ends(t, i + n) && !str_starts(w->phrase, STR("难道")) &&
+            !str_starts(w->phrase, STR("岂")) &&
+            (str_ends(w->phrase, STR("没")) || str_ends(w->phrase, STR("没有")) || str_ends(w->phrase, STR("不")))) {
             n = 1; /* 了没 asks only at the end: 咬了没出血 */
             w = guard_lexicon_find(x, u->text);
         }
         bool dropped = w && (w->classes & GC_DROP) && !(w->classes & GC_SYNONYM);
-        if (!dropped) note_clause_start(t, x, i);
-        else if (u->clause_start && i + n < t->n_units) t->units[i + n].clause_start = true;
+        if (!dropped)
+            note_clause_start(t, x, i);
+        else if (u->clause_start && i + n < t->n_units)
+            t->units[i + n].clause_start = true;
         if ((u->kind == GU_SYMBOL && !w && !symbol_counts(u->text)) || (n == 1 && is_still(t, i))) {
             i++;
         } else if (!(w && (w->classes & GC_YESNO_END)) && (used = read_a_not_a(t, i)) > 0) {
@@ -364,7 +395,8 @@ void guard_text_read(struct guard_text *t, const struct guard_lexicon *x, struct
             i += n;
         } else if (w && n == 1 && (w->classes & GC_MONTH) && (used = read_month(t, x, i, w)) > 0) {
             i += used;
-        } else if ((u->kind == GU_DIGITS || u->kind == GU_HAN || u->kind == GU_WORD) && (used = read_number(t, x, i, w ? n : 0)) > 0) {
+        } else if ((u->kind == GU_DIGITS || u->kind == GU_HAN || u->kind == GU_WORD) &&
+                   (used = read_number(t, x, i, w ? n : 0)) > 0) {
             i += used;
         } else {
             push_word(t, x, i, w ? n : 1, w, &clause_asked);

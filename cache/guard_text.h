@@ -25,36 +25,46 @@ struct guard_unit {
 
 enum guard_token_kind { GT_WORD, GT_HAN, GT_NUMBER, GT_DATE, GT_TIME, GT_IDENT, GT_SYMBOL, GT_OTHER };
 struct guard_token {
-    struct str text;                    /* folded surface */
-    struct str canon;                   /* what equal meanings share */
-    struct str stems[GUARD_STEMS_MAX];  /* unknown Latin words: forms the word may be an inflection of */
-    struct str unit;                    /* GT_NUMBER: canon of its unit or currency, empty = none */
-    const struct guard_word *word;      /* NULL = not in the lexicon */
+    struct str text; /* folded surface */
+    struct str canon; /* what equal meanings share */
+    struct str stems[GUARD_STEMS_MAX]; /* unknown Latin words: forms the word may be an inflection of */
+    struct str unit; /* GT_NUMBER: canon of its unit or currency, empty = none */
+    const struct guard_word *word; /* NULL = not in the lexicon */
     uint32_t classes;
-    uint8_t kind, weight;               /* weight: how much content, in half words */
-    bool clause_start, capital, weak;   /* weak: a "one" that may mean no more than "a" */
-    bool content;                       /* takes part in the alignment */
-    bool asks_also;                     /* a question word that is not the first of its clause */
+    uint8_t kind, weight; /* weight: how much content, in half words */
+    bool clause_start, capital, weak; /* weak: a "one" that may mean no more than "a" */
+    bool content; /* takes part in the alignment */
+    bool asks_also; /* a question word that is not the first of its clause */
 };
 
 enum guard_script {
-    GS_LATIN = 1, GS_HAN = 2, GS_KANA = 4, GS_HANGUL = 8, GS_CYRILLIC = 16, GS_ARABIC = 32, GS_GREEK = 64, GS_THAI = 128, GS_INDIC = 256, GS_HEBREW = 512, GS_REST = 1024
+    GS_LATIN = 1,
+    GS_HAN = 2,
+    GS_KANA = 4,
+    GS_HANGUL = 8,
+    GS_CYRILLIC = 16,
+    GS_ARABIC = 32,
+    GS_GREEK = 64,
+    GS_THAI = 128,
+    GS_INDIC = 256,
+    GS_HEBREW = 512,
+    GS_REST = 1024
 };
 
 struct guard_text {
     struct guard_token tokens[GUARD_TOKENS_MAX];
     size_t n;
-    bool too_long;          /* cut: not to be compared */
-    unsigned scripts;       /* enum guard_script, or-ed */
-    unsigned questions;     /* 1 << enum guard_question: what each clause asks first */
+    bool too_long; /* cut: not to be compared */
+    unsigned scripts; /* enum guard_script, or-ed */
+    unsigned questions; /* 1 << enum guard_question: what each clause asks first */
     unsigned all_questions; /* and whatever else is asked in it */
     unsigned quants, modals; /* 1 << code */
-    int negations;          /* negative words that are not a matter of form ("isn't it?") */
+    int negations; /* negative words that are not a matter of form ("isn't it?") */
     bool past, future, asks_be; /* asks_be: a yes/no question that opens with is, are, was */
     int english_words, foreign_words[8];
     char persons[GUARD_PERSONS_MAX]; /* '1', '2', '3' (they) in order of appearance */
     size_t n_persons;
-    size_t how_at;          /* token that asks "how"; GUARD_TOKENS_MAX = none */
+    size_t how_at; /* token that asks "how"; GUARD_TOKENS_MAX = none */
     struct guard_unit units[GUARD_UNITS_MAX];
     size_t n_units;
     char folded[GUARD_TEXT_BYTES_MAX * 2];

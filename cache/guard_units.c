@@ -13,7 +13,8 @@ static const char latin_a_base[] = "aaaaaaccccccccddddeeeeeeeeeegggggggghhhhiiii
 
 static bool is_han(uint32_t c)
 {
-    return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x3134F) || (c >= 0xF900 && c <= 0xFAFF) || c == 0x3007;
+    return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x3134F) ||
+           (c >= 0xF900 && c <= 0xFAFF) || c == 0x3007;
 }
 
 static unsigned script_of(uint32_t c)
@@ -35,14 +36,56 @@ static unsigned script_of(uint32_t c)
 static uint32_t fold_punctuation(uint32_t c)
 {
     switch (c) {
-    case 0x2018: case 0x2019: case 0x02BC: case 0x0060: case 0x00B4: return '\'';
-    case 0x201C: case 0x201D: case 0x201E: case 0x00AB: case 0x00BB: case 0x300C: case 0x300D: case 0x300E: case 0x300F:
-    case 0x300A: case 0x300B: case 0x3008: case 0x3009: case 0x3010: case 0x3011: return '"';
-    case 0x3001: case 0x3002: case 0x2026: case 0x00BF: case 0x00A1: case 0x00B7: return ',';
-    case 0x2010: case 0x2011: case 0x2012: case 0x2013: case 0x2014: case 0x2015: case 0x2212: return '-';
-    case 0x00D7: return 'x';
-    case 0x00A0: case 0x2002: case 0x2003: case 0x2009: case 0x202F: case '\t': case '\n': case '\r': return ' ';
-    default: return c;
+    case 0x2018:
+    case 0x2019:
+    case 0x02BC:
+    case 0x0060:
+    case 0x00B4:
+        return '\'';
+    case 0x201C:
+    case 0x201D:
+    case 0x201E:
+    case 0x00AB:
+    case 0x00BB:
+    case 0x300C:
+    case 0x300D:
+    case 0x300E:
+    case 0x300F:
+    case 0x300A:
+    case 0x300B:
+    case 0x3008:
+    case 0x3009:
+    case 0x3010:
+    case 0x3011:
+        return '"';
+    case 0x3001:
+    case 0x3002:
+    case 0x2026:
+    case 0x00BF:
+    case 0x00A1:
+    case 0x00B7:
+        return ',';
+    case 0x2010:
+    case 0x2011:
+    case 0x2012:
+    case 0x2013:
+    case 0x2014:
+    case 0x2015:
+    case 0x2212:
+        return '-';
+    case 0x00D7:
+        return 'x';
+    case 0x00A0:
+    case 0x2002:
+    case 0x2003:
+    case 0x2009:
+    case 0x202F:
+    case '\t':
+    case '\n':
+    case '\r':
+        return ' ';
+    default:
+        return c;
     }
 }
 
@@ -59,7 +102,8 @@ static uint32_t fold(const struct guard_lexicon *x, uint32_t c)
     if (c >= 0x391 && c <= 0x3A9) return c + 0x20;
     if (c >= 0x410 && c <= 0x42F) return c + 0x20;
     if (c >= 0x400 && c <= 0x40F) return c + 0x50;
-    if ((c >= 0x300 && c <= 0x36F) || (c >= 0x200B && c <= 0x200F) || c == 0xFEFF || c == 0xAD || (c >= 0xFE00 && c <= 0xFE0F)) return 0;
+    if ((c >= 0x300 && c <= 0x36F) || (c >= 0x200B && c <= 0x200F) || c == 0xFEFF || c == 0xAD || (c >= 0xFE00 && c <= 0xFE0F))
+        return 0;
     if (c >= 0x1F000 || (c >= 0x2600 && c <= 0x27BF)) return ' '; /* pictographs */
     return fold_punctuation(c);
 }
@@ -89,9 +133,18 @@ static void fold_all(struct guard_text *t, const struct guard_lexicon *x, struct
     }
 }
 
-static bool alpha(char c) { return c >= 'a' && c <= 'z'; }
-static bool digit(char c) { return c >= '0' && c <= '9'; }
-static bool alnum(char c) { return alpha(c) || digit(c); }
+static bool alpha(char c)
+{
+    return c >= 'a' && c <= 'z';
+}
+static bool digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+static bool alnum(char c)
+{
+    return alpha(c) || digit(c);
+}
 
 static void emit(struct guard_text *t, struct str text, enum guard_unit_kind kind, bool clause_start, bool capital)
 {
@@ -100,7 +153,8 @@ static void emit(struct guard_text *t, struct str text, enum guard_unit_kind kin
         t->too_long = true;
         return;
     }
-    t->units[t->n_units++] = (struct guard_unit){.text = text, .kind = (uint8_t)kind, .clause_start = clause_start, .capital = capital};
+    t->units[t->n_units++] =
+        (struct guard_unit){.text = text, .kind = (uint8_t)kind, .clause_start = clause_start, .capital = capital};
 }
 
 struct shape {
@@ -113,12 +167,18 @@ static struct shape shape_of(struct str s)
     struct shape h = {0};
     for (size_t i = 0; i < s.n; i++) {
         char c = s.p[i];
-        if (alpha(c)) h.letters++;
-        else if (digit(c)) h.digits++;
-        else if (c == '.') h.dots++;
-        else if (c == '/') h.slashes++;
-        else if (c == '-') h.hyphens++;
-        else if (c == ',' || c == '\'' || c == '%') continue;
+        if (alpha(c))
+            h.letters++;
+        else if (digit(c))
+            h.digits++;
+        else if (c == '.')
+            h.dots++;
+        else if (c == '/')
+            h.slashes++;
+        else if (c == '-')
+            h.hyphens++;
+        else if (c == ',' || c == '\'' || c == '%')
+            continue;
         else {
             h.others++;
             if (c == '@') h.at = true;
@@ -176,15 +236,19 @@ static void emit_pieces(struct guard_text *t, const struct guard_lexicon *x, str
 static bool number_with_suffix(const struct guard_lexicon *x, struct str s, size_t *digits)
 {
     size_t n = 0;
-    while (n < s.n && (digit(s.p[n]) || ((s.p[n] == '.' || s.p[n] == ',' || s.p[n] == ':') && n + 1 < s.n && digit(s.p[n + 1])))) n++;
+    while (n < s.n && (digit(s.p[n]) || ((s.p[n] == '.' || s.p[n] == ',' || s.p[n] == ':') && n + 1 < s.n && digit(s.p[n + 1]))))
+        n++;
     struct str suffix = str_sub(s, n, s.n);
     *digits = n;
     if (!n || !suffix.n) return false;
     for (size_t i = 0; i < suffix.n; i++)
         if (!alpha(suffix.p[i])) return false;
-    if (str_eqz(suffix, "k") || str_eqz(suffix, "x") || str_eqz(suffix, "st") || str_eqz(suffix, "nd") || str_eqz(suffix, "rd") || str_eqz(suffix, "th")) return true;
+    if (str_eqz(suffix, "k") || str_eqz(suffix, "x") || str_eqz(suffix, "st") || str_eqz(suffix, "nd") || str_eqz(suffix, "rd") ||
+        str_eqz(suffix, "th"))
+        return true;
     const struct guard_word *w = guard_lexicon_find(x, suffix);
-    return w && (w->classes & (GC_UNIT | GC_CLOCK | GC_CURRENCY)) && !str_eqz(suffix, "g"); /* 5g is a network as often as a weight */
+    return w && (w->classes & (GC_UNIT | GC_CLOCK | GC_CURRENCY)) &&
+           !str_eqz(suffix, "g"); /* 5g is a network as often as a weight */
 }
 
 static void emit_mixed(struct guard_text *t, const struct guard_lexicon *x, struct str s, bool start, bool capital)
@@ -258,14 +322,22 @@ static size_t run_end(const struct guard_text *t, size_t i)
     size_t j = i;
     while (j < t->folded_n) {
         char c = t->folded[j], next = j + 1 < t->folded_n ? t->folded[j + 1] : 0;
-        if (alnum(c)) j++;
-        else if (c == '%' && j > i && digit(t->folded[j - 1])) return j + 1;
-        else if (c == ',' && !(j > i && digit(t->folded[j - 1]) && digit(next))) break;
-        else if (c == '?' && str_find((struct str){t->folded + i, j - i}, STR("://")) < 0) break;
-        else if ((c == '+' || c == '#') && j == i + 1 && alpha(t->folded[i]) && !alnum(next)) j++; /* c#, c+(+) */
-        else if (c == '+' && j == i + 2 && t->folded[j - 1] == '+') return j + 1;
-        else if (inner(c) && (alnum(next) || (next == '/' && (c == '/' || c == ':')))) j++;
-        else break;
+        if (alnum(c))
+            j++;
+        else if (c == '%' && j > i && digit(t->folded[j - 1]))
+            return j + 1;
+        else if (c == ',' && !(j > i && digit(t->folded[j - 1]) && digit(next)))
+            break;
+        else if (c == '?' && str_find((struct str){t->folded + i, j - i}, STR("://")) < 0)
+            break;
+        else if ((c == '+' || c == '#') && j == i + 1 && alpha(t->folded[i]) && !alnum(next))
+            j++; /* c#, c+(+) */
+        else if (c == '+' && j == i + 2 && t->folded[j - 1] == '+')
+            return j + 1;
+        else if (inner(c) && (alnum(next) || (next == '/' && (c == '/' || c == ':'))))
+            j++;
+        else
+            break;
     }
     return j;
 }
@@ -323,7 +395,8 @@ void guard_units_read(struct guard_text *t, const struct guard_lexicon *x, struc
             i = end;
         } else if ((unsigned char)c >= 0x80) {
             uint32_t cp = 0;
-            if (utf8_decode((struct str){t->folded + i, t->folded_n - i}, &cp) && script_of(cp) != GS_REST) t->scripts |= script_of(cp);
+            if (utf8_decode((struct str){t->folded + i, t->folded_n - i}, &cp) && script_of(cp) != GS_REST)
+                t->scripts |= script_of(cp);
             i += read_other(t, i, start);
         } else if (c == '$' || c == '=' || c == '<' || c == '>' || c == '^' || c == '+' || (c == '%' && i)) {
             emit(t, (struct str){t->folded + i, 1}, GU_SYMBOL, start, false);

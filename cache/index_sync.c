@@ -22,14 +22,15 @@ struct load {
     size_t n_ids, next_id, in_flight, added;
     enum err code;
     struct load_waiter *waiters; /* whoever asked for the partition since */
-    struct load *next;           /* of the cache's loads */
+    struct load *next; /* of the cache's loads */
 };
 struct read_op {
     struct load *load;
     struct hash128 id;
 };
 
-static void add_read(struct cache *c, struct partition *p, struct hash128 id, const struct redis_reply *reply, bool from_load, size_t *added)
+static void add_read(struct cache *c, struct partition *p, struct hash128 id, const struct redis_reply *reply, bool from_load,
+                     size_t *added)
 {
     struct str values[N_ENTRY_FIELDS];
     struct entry e;
@@ -42,8 +43,10 @@ static void add_read(struct cache *c, struct partition *p, struct hash128 id, co
     }
     if (!hash_eq(e.partition, partition_key(p)) || !str_eq(e.embedder, c->rules.embedder_id)) return;
     if (entry_expired(&e, clock_wall_s()) || entry_unpack_vector(e.vector, c->dim, vec) != OK) return;
-    if (partition_add(p, &e, vec, from_load) == OK) ++*added;
-    else log_limited(LOG_WARN, "cache", "a question could not be indexed: the indexes are full");
+    if (partition_add(p, &e, vec, from_load) == OK)
+        ++*added;
+    else
+        log_limited(LOG_WARN, "cache", "a question could not be indexed: the indexes are full");
 }
 
 static void finish_load(struct load *l)
@@ -73,8 +76,10 @@ static void loaded_one(void *arg, enum err code, const struct redis_reply *reply
     struct read_op *r = arg;
     struct load *l = r->load;
     l->in_flight--;
-    if (code != OK) l->code = code;
-    else if (!l->c->closed && !partition_forgotten(l->p)) add_read(l->c, l->p, r->id, reply, true, &l->added);
+    if (code != OK)
+        l->code = code;
+    else if (!l->c->closed && !partition_forgotten(l->p))
+        add_read(l->c, l->p, r->id, reply, true, &l->added);
     mem_free(r);
     if (!l->in_flight) load_more(l);
 }
@@ -122,7 +127,13 @@ static struct load *begin_load(struct cache *c, struct partition *p)
     snprintf(max, sizeof max, "%d", LOAD_IDS_MAX);
     snprintf(now, sizeof now, "%lld", (long long)clock_wall_s());
     /* latest expiry first: when there are more than fit, the youngest stay */
-    struct str argv[] = {STR("ZREVRANGEBYSCORE"), cache_redis_key(c, key, "p:", str_of(hex)), STR("+inf"), str_of(now), STR("LIMIT"), STR("0"), str_of(max)};
+    struct str argv[] = {STR("ZREVRANGEBYSCORE"),
+                         cache_redis_key(c, key, "p:", str_of(hex)),
+                         STR("+inf"),
+                         str_of(now),
+                         STR("LIMIT"),
+                         STR("0"),
+                         str_of(max)};
     redis_command(c->redis, sizeof argv / sizeof *argv, argv, 1000, loaded_ids, l);
     return l;
 }
@@ -153,8 +164,10 @@ static void changed_entry(void *arg, enum err code, const struct redis_reply *re
     struct change_op *o = arg;
     size_t added = 0;
     if (!o->c->closed && !partition_forgotten(o->p)) {
-        if (code == OK) add_read(o->c, o->p, o->id, reply, true, &added);
-        else partition_set_state(o->p, PARTITION_PARTIAL); /* missed one: load anew when asked */
+        if (code == OK)
+            add_read(o->c, o->p, o->id, reply, true, &added);
+        else
+            partition_set_state(o->p, PARTITION_PARTIAL); /* missed one: load anew when asked */
     }
     partition_unref(o->p);
     cache_unref(o->c);
@@ -181,8 +194,10 @@ static void follow_del(struct cache *c, struct hash128 id, struct str part)
     store_remove(c->store, id);
     if (!c->partitions) return;
     struct partition *p = hash_from_hex(part, &key) == OK ? partitions_get(c->partitions, key, false) : NULL;
-    if (p) partition_remove(p, id);
-    else partitions_remove_id(c->partitions, id);
+    if (p)
+        partition_remove(p, id);
+    else
+        partitions_remove_id(c->partitions, id);
 }
 
 static void forget_here(struct cache *c)
@@ -197,16 +212,24 @@ static void on_change(void *arg, struct str stream_id, const struct str *fields,
     struct str op = {"", 0}, id_hex = {"", 0}, part = {"", 0}, src = {"", 0};
     (void)stream_id;
     for (size_t i = 0; i + 1 < n_fields; i += 2) {
-        if (str_eqz(fields[i], "op")) op = fields[i + 1];
-        else if (str_eqz(fields[i], "id")) id_hex = fields[i + 1];
-        else if (str_eqz(fields[i], "part")) part = fields[i + 1];
-        else if (str_eqz(fields[i], "src")) src = fields[i + 1];
+        if (str_eqz(fields[i], "op"))
+            op = fields[i + 1];
+        else if (str_eqz(fields[i], "id"))
+            id_hex = fields[i + 1];
+        else if (str_eqz(fields[i], "part"))
+            part = fields[i + 1];
+        else if (str_eqz(fields[i], "src"))
+            src = fields[i + 1];
     }
     struct hash128 id;
-    if (str_eqz(op, "epoch")) forget_here(c);
-    else if (str_eqz(src, c->source) || hash_from_hex(id_hex, &id) != OK) return; /* our own doing, or nothing we know */
-    else if (str_eqz(op, "put")) follow_put(c, id, part);
-    else if (str_eqz(op, "del")) follow_del(c, id, part);
+    if (str_eqz(op, "epoch"))
+        forget_here(c);
+    else if (str_eqz(src, c->source) || hash_from_hex(id_hex, &id) != OK)
+        return; /* our own doing, or nothing we know */
+    else if (str_eqz(op, "put"))
+        follow_put(c, id, part);
+    else if (str_eqz(op, "del"))
+        follow_del(c, id, part);
 }
 
 static void on_gap(void *arg)
@@ -218,7 +241,10 @@ static void on_gap(void *arg)
 }
 
 /* --- getting in step */
-static void preloaded_one(void *arg) { cache_unref(arg); }
+static void preloaded_one(void *arg)
+{
+    cache_unref(arg);
+}
 
 static void on_parts(void *arg, enum err code, const struct redis_reply *reply)
 {
@@ -268,7 +294,10 @@ static void ask_position(struct cache *c)
     redis_command(c->redis, 6, argv, 500, on_position, c);
 }
 
-bool cache_sync_ready(const struct cache *c) { return c->tail != NULL; }
+bool cache_sync_ready(const struct cache *c)
+{
+    return c->tail != NULL;
+}
 
 static void on_tick(void *arg)
 {
@@ -277,8 +306,10 @@ static void on_tick(void *arg)
     if (usable && !c->tail && !c->asked_position && c->redis_url) ask_position(c);
     if (usable != c->was_usable) {
         c->was_usable = usable;
-        if (usable) log_info("cache", "Redis is there");
-        else log_warn("cache", "Redis is away: answers are kept in process and written when it returns");
+        if (usable)
+            log_info("cache", "Redis is there");
+        else
+            log_warn("cache", "Redis is away: answers are kept in process and written when it returns");
     }
     cache_write_unsaved(c);
     if (c->partitions) metric_set(c->m.index_entries, (double)partitions_entries(c->partitions));

@@ -11,7 +11,8 @@
 /* --- what may be stored */
 static bool says_something(const struct openai_choice *ch)
 {
-    json_t *content = json_object_get(ch->message, "content"), *text = json_object_get(ch->message, "text"), *calls = json_object_get(ch->message, "tool_calls");
+    json_t *content = json_object_get(ch->message, "content"), *text = json_object_get(ch->message, "text"),
+           *calls = json_object_get(ch->message, "tool_calls");
     if (json_is_string(content) && str_trim(json_str(content)).n) return true;
     if (json_is_string(text) && str_trim(json_str(text)).n) return true;
     if (json_is_array(content) && json_array_size(content)) return true;
@@ -56,8 +57,10 @@ static void written(void *arg, enum err code, const struct redis_reply *reply)
     struct cache *c = w->c;
     bool ok = code == OK && reply->kind != REDIS_ERROR;
     if (!c->closed) {
-        if (ok) store_set_saved(c->store, w->id, w->write_no);
-        else if (code == OK) log_limited(LOG_WARN, "cache", "Redis did not take an entry: " STR_FMT, STR_ARG(reply->text));
+        if (ok)
+            store_set_saved(c->store, w->id, w->write_no);
+        else if (code == OK)
+            log_limited(LOG_WARN, "cache", "Redis did not take an entry: " STR_FMT, STR_ARG(reply->text));
         if (w->resend) {
             c->resending = false;
             if (ok) metric_add(c->m.resent, 1);
@@ -179,7 +182,8 @@ enum err cache_keep(struct cache *c, const struct cache_key *k, const struct ope
 {
     id_out[0] = 0;
     *why_not = unfit(a);
-    if (!*why_not && (k->tenant.n > ENTRY_NAME_BYTES_MAX || k->model.n > ENTRY_NAME_BYTES_MAX || o->tags.n > ENTRY_NAME_BYTES_MAX)) *why_not = "long_name";
+    if (!*why_not && (k->tenant.n > ENTRY_NAME_BYTES_MAX || k->model.n > ENTRY_NAME_BYTES_MAX || o->tags.n > ENTRY_NAME_BYTES_MAX))
+        *why_not = "long_name";
     struct buf json;
     buf_init(&json, c->o.entry_bytes_max);
     if (!*why_not) {
@@ -192,9 +196,18 @@ enum err cache_keep(struct cache *c, const struct cache_key *k, const struct ope
         return ERR_UNSUPPORTED;
     }
     bool similar = c->partitions && k->semantic_allowed && !calls_tools(a) && a->kind == OPENAI_CHAT;
-    struct entry e = {.id = k->exact, .check = k->check, .kind = k->kind, .tenant = k->tenant, .model = k->model,
-                      .question = str_sub(k->user_text, 0, ENTRY_QUESTION_BYTES_MAX), .answer = buf_view(&json), .tags = o->tags, .created_s = clock_wall_s(),
-                      .ttl_s = o->ttl_s > 0 ? o->ttl_s : c->o.ttl_s, .latency_ms = o->latency_ms > 0 ? o->latency_ms : 0, .write_no = ++c->write_no};
+    struct entry e = {.id = k->exact,
+                      .check = k->check,
+                      .kind = k->kind,
+                      .tenant = k->tenant,
+                      .model = k->model,
+                      .question = str_sub(k->user_text, 0, ENTRY_QUESTION_BYTES_MAX),
+                      .answer = buf_view(&json),
+                      .tags = o->tags,
+                      .created_s = clock_wall_s(),
+                      .ttl_s = o->ttl_s > 0 ? o->ttl_s : c->o.ttl_s,
+                      .latency_ms = o->latency_ms > 0 ? o->latency_ms : 0,
+                      .write_no = ++c->write_no};
     if (similar) e.partition = k->partition, e.embedder = c->rules.embedder_id;
     if (a->usage.known && a->usage.prompt_tokens >= 0 && a->usage.completion_tokens >= 0)
         e.prompt_tokens = a->usage.prompt_tokens, e.completion_tokens = a->usage.completion_tokens;
@@ -222,14 +235,20 @@ static void forget_done(struct forget_op *f)
     cache_unref(c);
 }
 
-static void forget_later(void *arg) { forget_done(arg); }
+static void forget_later(void *arg)
+{
+    forget_done(arg);
+}
 
 static void forgotten(void *arg, enum err code, const struct redis_reply *reply)
 {
     struct forget_op *f = arg;
-    if (code != OK) f->code = code;
-    else if (reply->kind == REDIS_ERROR) f->code = ERR_IO;
-    else if (reply->kind == REDIS_INTEGER && reply->integer) f->code = OK;
+    if (code != OK)
+        f->code = code;
+    else if (reply->kind == REDIS_ERROR)
+        f->code = ERR_IO;
+    else if (reply->kind == REDIS_INTEGER && reply->integer)
+        f->code = OK;
     forget_done(f);
 }
 
@@ -248,7 +267,14 @@ void cache_forget(struct cache *c, struct str entry_id, void (*cb)(void *arg, en
     }
     char keys[2][KEY_BYTES_MAX], prefix[KEY_BYTES_MAX], items[16];
     snprintf(items, sizeof items, "%d", LOG_ITEMS_MAX);
-    struct str argv[] = {STR("FCALL"), STR("deja_del"), STR("2"), cache_redis_key(c, keys[0], "e:", entry_id), cache_redis_key(c, keys[1], "log", STR("")),
-                         entry_id, cache_redis_key(c, prefix, "", STR("")), str_of(c->source), str_of(items)};
+    struct str argv[] = {STR("FCALL"),
+                         STR("deja_del"),
+                         STR("2"),
+                         cache_redis_key(c, keys[0], "e:", entry_id),
+                         cache_redis_key(c, keys[1], "log", STR("")),
+                         entry_id,
+                         cache_redis_key(c, prefix, "", STR("")),
+                         str_of(c->source),
+                         str_of(items)};
     redis_command(c->redis, sizeof argv / sizeof *argv, argv, 0, forgotten, f);
 }

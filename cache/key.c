@@ -9,8 +9,9 @@
 enum { CANONICAL_BYTES_MAX = 16 << 20 };
 
 /* Fields that change how an answer is sent, billed or labelled, never what it says. `model` is taken from the scope (after aliases). */
-static const char *const ignored[] = {"stream", "stream_options", "user", "metadata", "service_tier", "store", "model", "safety_identifier",
-                                      "prompt_cache_key", "prompt_cache_retention", "cache"};
+static const char *const ignored[] = {
+    "stream",           "stream_options",         "user", "metadata", "service_tier", "store", "model", "safety_identifier",
+    "prompt_cache_key", "prompt_cache_retention", "cache"};
 
 static bool is_ignored(const char *name)
 {
@@ -54,7 +55,8 @@ static json_t *canonical_messages(json_t *messages, bool with_text)
 {
     json_t *out = json_array(), *m;
     size_t i, n = json_array_size(messages);
-    json_array_foreach(messages, i, m) {
+    json_array_foreach(messages, i, m)
+    {
         bool drop = !with_text && i + 1 == n && is_user_text(m);
         json_array_append_new(out, canonical_message(m, drop));
     }
@@ -65,7 +67,8 @@ enum err key_canonical(const struct openai_request *r, bool with_text, struct bu
 {
     json_t *body = json_object(), *value;
     const char *name;
-    json_object_foreach(r->body, name, value) {
+    json_object_foreach(r->body, name, value)
+    {
         if (is_ignored(name)) continue;
         if (!strcmp(name, "messages") && json_is_array(value)) {
             json_object_set_new(body, name, canonical_messages(value, with_text));
@@ -82,8 +85,8 @@ enum err key_canonical(const struct openai_request *r, bool with_text, struct bu
     return buf_failed(out) ? ERR_TOO_LARGE : OK;
 }
 
-static struct hash128 hash_of(const struct key_rules *rules, uint64_t seed_salt, const struct cache_scope *scope, enum openai_kind kind,
-                              struct str canonical, bool with_embedder)
+static struct hash128 hash_of(const struct key_rules *rules, uint64_t seed_salt, const struct cache_scope *scope,
+                              enum openai_kind kind, struct str canonical, bool with_embedder)
 {
     struct hasher h;
     hasher_open(&h, rules->secret ^ seed_salt);
@@ -100,7 +103,8 @@ static struct hash128 hash_of(const struct key_rules *rules, uint64_t seed_salt,
 bool key_looks_like_code(struct str text)
 {
     if (str_find(text, STR("```")) >= 0 || str_find(text, STR("</")) >= 0 || str_find(text, STR("/>")) >= 0) return true;
-    if (str_find(text, STR("Traceback")) >= 0 || str_find(text, STR("#include")) >= 0 || str_find(text, STR("SELECT ")) >= 0) return true;
+    if (str_find(text, STR("Traceback")) >= 0 || str_find(text, STR("#include")) >= 0 || str_find(text, STR("SELECT ")) >= 0)
+        return true;
     size_t marks = 0, lines = 1, tabs = 0;
     for (size_t i = 0; i < text.n; i++) {
         char c = text.p[i];
@@ -148,7 +152,8 @@ static enum err own_strings(struct cache_key *out, const struct cache_scope *sco
     return OK;
 }
 
-enum err key_make(const struct key_rules *rules, const struct openai_request *r, const struct cache_scope *scope, struct cache_key *out)
+enum err key_make(const struct key_rules *rules, const struct openai_request *r, const struct cache_scope *scope,
+                  struct cache_key *out)
 {
     memset(out, 0, sizeof *out);
     struct buf canonical, scratch;

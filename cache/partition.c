@@ -60,10 +60,14 @@ static struct partition **bucket_of(struct partitions *p, struct hash128 key)
 
 static void unlink_use(struct partitions *p, struct partition *x)
 {
-    if (x->newer) x->newer->older = x->older;
-    else p->newest = x->older;
-    if (x->older) x->older->newer = x->newer;
-    else p->oldest = x->newer;
+    if (x->newer)
+        x->newer->older = x->older;
+    else
+        p->newest = x->older;
+    if (x->older)
+        x->older->newer = x->newer;
+    else
+        p->oldest = x->newer;
     x->newer = x->older = NULL;
 }
 
@@ -144,19 +148,35 @@ bool partitions_remove_id(struct partitions *p, struct hash128 id)
     return any;
 }
 
-size_t partitions_entries(const struct partitions *p) { return p->entries; }
+size_t partitions_entries(const struct partitions *p)
+{
+    return p->entries;
+}
 
 size_t partitions_bytes(const struct partitions *p)
 {
     size_t n = 0;
-    for (const struct partition *x = p->newest; x; x = x->older) n += vector_index_bytes(x->index) + x->n_slots * sizeof *x->slots + x->count * 128;
+    for (const struct partition *x = p->newest; x; x = x->older)
+        n += vector_index_bytes(x->index) + x->n_slots * sizeof *x->slots + x->count * 128;
     return n;
 }
 
-enum partition_state partition_state(const struct partition *x) { return x->state; }
-bool partition_forgotten(const struct partition *x) { return !x->table; }
-struct hash128 partition_key(const struct partition *x) { return x->key; }
-size_t partition_count(const struct partition *x) { return x->count; }
+enum partition_state partition_state(const struct partition *x)
+{
+    return x->state;
+}
+bool partition_forgotten(const struct partition *x)
+{
+    return !x->table;
+}
+struct hash128 partition_key(const struct partition *x)
+{
+    return x->key;
+}
+size_t partition_count(const struct partition *x)
+{
+    return x->count;
+}
 
 void partition_set_state(struct partition *x, enum partition_state s)
 {
@@ -165,7 +185,10 @@ void partition_set_state(struct partition *x, enum partition_state s)
     x->removed_overflow = false;
 }
 
-void partition_ref(struct partition *x) { x->refs++; }
+void partition_ref(struct partition *x)
+{
+    x->refs++;
+}
 
 void partition_unref(struct partition *x)
 {
@@ -181,12 +204,17 @@ static struct slot *find(const struct partition *x, uint64_t label)
     for (;; i = (i + 1) & (x->n_slots - 1)) {
         struct slot *s = &x->slots[i];
         if (!s->q) return free_slot ? free_slot : s;
-        if (s->q == TOMB) free_slot = free_slot ? free_slot : s;
-        else if (s->label == label) return s;
+        if (s->q == TOMB)
+            free_slot = free_slot ? free_slot : s;
+        else if (s->label == label)
+            return s;
     }
 }
 
-static bool occupied(const struct slot *s) { return s->q && s->q != TOMB; }
+static bool occupied(const struct slot *s)
+{
+    return s->q && s->q != TOMB;
+}
 
 static bool rehash(struct partition *x)
 {
@@ -250,8 +278,10 @@ enum err partition_add(struct partition *x, const struct entry *e, const float *
 bool partition_remove(struct partition *x, struct hash128 id)
 {
     if (x->state == PARTITION_LOADING) {
-        if (x->n_removed < REMOVED_MAX) x->removed[x->n_removed++] = id;
-        else x->removed_overflow = true;
+        if (x->n_removed < REMOVED_MAX)
+            x->removed[x->n_removed++] = id;
+        else
+            x->removed_overflow = true;
     }
     struct slot *s = find(x, id.lo);
     if (!occupied(s) || !hash_eq(s->q->id, id)) return false;

@@ -21,7 +21,7 @@ struct partitions;
 
 struct partitions_options {
     size_t dim;
-    size_t entries_max;    /* over all partitions */
+    size_t entries_max; /* over all partitions */
     size_t partitions_max; /* 4096 */
 };
 struct partitions *partitions_new(const struct partitions_options *o);

@@ -5,14 +5,14 @@
 #include "cache/guard.h"
 
 struct policy {
-    double floor;       /* below: another topic, not even a candidate */
+    double floor; /* below: another topic, not even a candidate */
     double threshold[2]; /* lowest cosine that may count: English, Chinese */
 };
 struct policy policy_for(struct str embedder_id, double threshold_asked /* 0 = shipped */);
 
 struct policy_decision {
     bool hit;
-    double threshold;   /* what the cosine was held against */
+    double threshold; /* what the cosine was held against */
     const char *reason; /* static: "semantic:same", "semantic:policy", "below_threshold", "below_floor" */
 };
 /* verdict->allowed must hold. client_min: 0 = none; it can only make the threshold higher, for explained rewordings too. */

@@ -40,10 +40,14 @@ static struct node **find(const struct store *s, struct hash128 id)
 
 static void unlink_use(struct store *s, struct node *n)
 {
-    if (n->newer) n->newer->older = n->older;
-    else s->newest = n->older;
-    if (n->older) n->older->newer = n->newer;
-    else s->oldest = n->newer;
+    if (n->newer)
+        n->newer->older = n->older;
+    else
+        s->newest = n->older;
+    if (n->older)
+        n->older->newer = n->newer;
+    else
+        s->oldest = n->newer;
     n->newer = n->older = NULL;
 }
 
@@ -167,5 +171,11 @@ void store_free(struct store *s)
     mem_free(s);
 }
 
-size_t store_count(const struct store *s) { return s->count; }
-size_t store_bytes(const struct store *s) { return s->bytes; }
+size_t store_count(const struct store *s)
+{
+    return s->count;
+}
+size_t store_bytes(const struct store *s)
+{
+    return s->bytes;
+}

@@ -1,5 +1,6 @@
-/* fuzz_entry.c - any fields as Redis might give them (each: two length bytes, then the value; length 0xffff = absent): reading never
- * crashes, and what it accepts can be copied, written and read again alike. */
+/* fuzz_entry.c - any fields as Redis might give them (each: two length bytes, then the value;
+ * length 0xffff = absent): reading never crashes, and what it accepts can be copied, written and
+ * read again alike. */
 #include "cache/entry.h"
 
 #include <string.h>

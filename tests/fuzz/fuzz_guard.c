@@ -1,5 +1,5 @@
-/* fuzz_guard.c - any two texts (split at the first newline): guards never crash, are symmetric, and find a text the same as itself or
- * refuse it for its shape. */
+/* fuzz_guard.c - any two texts (split at the first newline): guards never crash, are symmetric, and
+ * find a text the same as itself or refuse it for its shape. */
 #include "cache/guard.h"
 
 #include <string.h>

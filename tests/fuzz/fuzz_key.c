@@ -1,5 +1,5 @@
-/* fuzz_key.c - any body: keys are made without a crash, twice alike, the same for the canonical form of the body, and another when
- * the last user text is another. */
+/* fuzz_key.c - any body: keys are made without a crash, twice alike, the same for the canonical
+ * form of the body, and another when the last user text is another. */
 #include "cache/key.h"
 
 #include "base/mem.h"

@@ -28,7 +28,8 @@ static inline struct cache_scope rig_scope(const char *tenant)
 }
 
 /* The key of one user question under one system prompt. */
-static inline bool rig_key_system(struct cache *c, const char *tenant, const char *system, const char *question, struct cache_key *out)
+static inline bool rig_key_system(struct cache *c, const char *tenant, const char *system, const char *question,
+                                  struct cache_key *out)
 {
     struct buf body;
     struct openai_request r;
@@ -48,16 +49,21 @@ static inline bool rig_key_system(struct cache *c, const char *tenant, const cha
     return ok;
 }
 
-static inline bool rig_key(struct cache *c, const char *question, struct cache_key *out) { return rig_key_system(c, "t", "s", question, out); }
+static inline bool rig_key(struct cache *c, const char *question, struct cache_key *out)
+{
+    return rig_key_system(c, "t", "s", question, out);
+}
 
 static inline bool rig_answer(struct openai_answer *a, const char *text, const char *finish)
 {
     struct buf body;
     struct errmsg e = {0};
     buf_init(&body, 8 << 20);
-    buf_z(&body, "{\"id\":\"x\",\"object\":\"chat.completion\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":");
+    buf_z(&body, "{\"id\":\"x\",\"object\":\"chat.completion\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,\"message\":"
+                 "{\"role\":\"assistant\",\"content\":");
     json_write_string(&body, str_of(text));
-    buf_printf(&body, "},\"finish_reason\":\"%s\"}],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4,\"total_tokens\":7}}", finish);
+    buf_printf(&body, "},\"finish_reason\":\"%s\"}],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4,\"total_tokens\":7}}",
+               finish);
     enum err code = openai_answer_parse(a, OPENAI_CHAT, buf_view(&body), &e);
     if (code != OK) printf("    %s\n", e.text);
     buf_fini(&body);
@@ -77,8 +83,10 @@ static inline void rig_look(void *arg)
 {
     struct rig_wait *w = arg;
     w->held = w->holds && w->holds(w->arg);
-    if (w->held || clock_ms() >= w->until_ms) loop_stop(w->loop);
-    else loop_timer_arm(w->timer, 1);
+    if (w->held || clock_ms() >= w->until_ms)
+        loop_stop(w->loop);
+    else
+        loop_timer_arm(w->timer, 1);
 }
 static inline bool rig_until(struct loop *l, bool (*holds)(void *arg), void *arg, int ms)
 {
@@ -110,10 +118,14 @@ static inline void rig_note(void *arg, const struct cache_found *f)
     struct str s = f->answer ? json_member_str(f->answer->choices[0].message, "content") : (struct str){"", 0};
     snprintf(r->text, sizeof r->text, "%.*s", (int)s.n, s.p ? s.p : "");
 }
-static inline bool rig_noted(void *arg) { return ((struct rig_found *)arg)->calls > 0; }
+static inline bool rig_noted(void *arg)
+{
+    return ((struct rig_found *)arg)->calls > 0;
+}
 
 /* Looks up and waits. calls stays 0 when nothing came within 5 s. */
-static inline struct rig_found rig_find_with(struct loop *l, struct cache *c, const struct cache_key *k, const struct cache_lookup_options *o)
+static inline struct rig_found rig_find_with(struct loop *l, struct cache *c, const struct cache_key *k,
+                                             const struct cache_lookup_options *o)
 {
     struct rig_found f = {0};
     struct cache_lookup *lookup = cache_find(c, k, o, rig_note, &f);

@@ -15,8 +15,10 @@ static inline bool rig_each_line(const char *path, void (*fn)(void *arg, const j
         json_t *v = NULL;
         struct errmsg e = {0};
         ok = json_parse(str_trim(str_of(line)), 0, &v, &e) == OK;
-        if (!ok) printf("    %s: %s\n", path, e.text);
-        else fn(arg, v);
+        if (!ok)
+            printf("    %s: %s\n", path, e.text);
+        else
+            fn(arg, v);
         json_decref(v);
     }
     if (f) fclose(f);

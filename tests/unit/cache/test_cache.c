@@ -37,7 +37,10 @@ static void close_rig(struct rig *r)
 
 static const struct cache_options USUAL = {.ns = "test", .exact = true, .semantic = true, .embed_deadline_ms = 5000, .secret = 7};
 
-static void settle(struct rig *r) { rig_until(r->loop, NULL, NULL, 60); } /* the vector of what was kept is on its way */
+static void settle(struct rig *r)
+{
+    rig_until(r->loop, NULL, NULL, 60);
+} /* the vector of what was kept is on its way */
 
 TEST(what_was_kept_is_found_again_with_its_age)
 {
@@ -62,7 +65,9 @@ TEST(a_rewording_hits_and_a_swapped_word_does_not)
     struct rig r;
     REQUIRE(open_rig(&r, &USUAL));
     CHECK(!rig_keep(r.cache, "How do I reset my password?", "Press Forgot."));
-    CHECK(!rig_keep(r.cache, "\xe4\xbf\xa1\xe7\x94\xa8\xe5\x8d\xa1\xe4\xb8\xa2\xe4\xba\x86\xe6\x80\x8e\xe4\xb9\x88\xe5\x8a\x9e\xef\xbc\x9f", "hotline"));
+    CHECK(!rig_keep(r.cache,
+                    "\xe4\xbf\xa1\xe7\x94\xa8\xe5\x8d\xa1\xe4\xb8\xa2\xe4\xba\x86\xe6\x80\x8e\xe4\xb9\x88\xe5\x8a\x9e\xef\xbc\x9f",
+                    "hotline"));
     settle(&r);
     struct rig_found f = rig_find(r.loop, r.cache, "How can I reset my password?");
     CHECK_INT(f.result, CACHE_SEMANTIC);
@@ -109,7 +114,9 @@ TEST(what_is_incomplete_empty_or_too_big_is_not_stored_and_says_why)
     memset(big, 'x', sizeof big - 1);
     const struct {
         const char *text, *finish, *why;
-    } cases[] = {{"cut", "length", "length"}, {"", "stop", "empty"}, {"  ", "stop", "empty"}, {"no", "content_filter", "content_filter"}, {big, "stop", "too_large"}, {"odd", "banana", "finish_reason"}};
+    } cases[] = {{"cut", "length", "length"}, {"", "stop", "empty"},
+                 {"  ", "stop", "empty"},     {"no", "content_filter", "content_filter"},
+                 {big, "stop", "too_large"},  {"odd", "banana", "finish_reason"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct cache_key k;
         struct openai_answer a = {0};

@@ -30,8 +30,15 @@ static bool open_replica(struct rig *r, struct replica *x)
 {
     struct errmsg e = {0};
     struct redis_options ro = {.url = r->f.url, .command_timeout_ms = 200};
-    struct cache_options o = {.ns = "test", .exact = true, .semantic = true, .embed_deadline_ms = 5000, .redis_deadline_ms = 1000, .secret = 7, .redis_url = r->f.url};
-    bool ok = redis_open(&x->link, r->f.loop, &ro, &e) == OK && cache_open(&x->cache, r->f.loop, x->link, r->embedder, r->workers, r->metrics, &o, &e) == OK;
+    struct cache_options o = {.ns = "test",
+                              .exact = true,
+                              .semantic = true,
+                              .embed_deadline_ms = 5000,
+                              .redis_deadline_ms = 1000,
+                              .secret = 7,
+                              .redis_url = r->f.url};
+    bool ok = redis_open(&x->link, r->f.loop, &ro, &e) == OK &&
+              cache_open(&x->cache, r->f.loop, x->link, r->embedder, r->workers, r->metrics, &o, &e) == OK;
     if (!ok) printf("    %s\n", e.text);
     return ok && rig_until(r->f.loop, synced, x, 5000);
 }
@@ -65,8 +72,14 @@ static void close_rig(struct rig *r)
     metrics_free(r->metrics);
 }
 
-static void run(struct rig *r, int ms) { rig_until(r->f.loop, NULL, NULL, ms); }
-static struct rig_found find(struct rig *r, struct replica *x, const char *q) { return rig_find(r->f.loop, x->cache, q); }
+static void run(struct rig *r, int ms)
+{
+    rig_until(r->f.loop, NULL, NULL, ms);
+}
+static struct rig_found find(struct rig *r, struct replica *x, const char *q)
+{
+    return rig_find(r->f.loop, x->cache, q);
+}
 
 /* Looks up until the result is the wanted one or a second is over. */
 static struct rig_found find_within_a_second(struct rig *r, struct replica *x, const char *q, enum cache_result want)
@@ -80,7 +93,7 @@ static struct rig_found find_within_a_second(struct rig *r, struct replica *x, c
     return f;
 }
 
-#define NEEDS_SERVER()                                                                             \
+#define NEEDS_SERVER()                                                                                                             \
     if (!fixture_server_exists()) SKIP("no redis-server in PATH")
 
 TEST(a_replica_sees_what_another_kept_exactly_and_similarly)
@@ -174,7 +187,10 @@ TEST(flushing_redis_empties_every_replica)
     close_rig(&r);
 }
 
-static void kill_server(struct rig *r) { fixture_kill(&r->f); }
+static void kill_server(struct rig *r)
+{
+    fixture_kill(&r->f);
+}
 
 TEST(with_redis_killed_the_cache_goes_on_in_process_and_writes_when_it_is_back)
 {
@@ -260,6 +276,73 @@ TEST(redis_forgets_entries_after_their_time)
     run(&r, 2200);
     CHECK_INT(find(&r, &r.b, "How do I reset my password?").result, CACHE_MISS);
     CHECK_INT(find(&r, &r.b, "How can I reset my password?").result, CACHE_MISS);
+    close_rig(&r);
+}
+
+struct reply_seen {
+    bool came;
+    enum redis_kind kind;
+    char text[160];
+};
+static void note_reply(void *arg, enum err code, const struct redis_reply *reply)
+{
+    struct reply_seen *s = arg;
+    s->came = true;
+    if (code != OK) return;
+    s->kind = reply->kind;
+    snprintf(s->text, sizeof s->text, "%.*s", (int)reply->text.n, reply->text.p ? reply->text.p : "");
+}
+
+TEST(the_functions_refuse_wrong_arguments_with_what_would_be_right)
+{
+    NEEDS_SERVER();
+    struct rig r;
+    REQUIRE(open_rig(&r, false));
+    static const struct {
+        const char *args, *says;
+    } cases[] = {{"FCALL deja_put 1 k x", "needs 4 keys"},
+                 {"FCALL deja_put 4 {k}a {k}b {k}c {k}d short 1 1 1000 src p f v", "32 hex digits"},
+                 {"FCALL deja_put 4 {k}a {k}b {k}c {k}d 0123456789abcdef0123456789abcdef 99 0 1000 src p f v", "ttl_s"},
+                 {"FCALL deja_put 4 {k}a {k}b {k}c {k}d 0123456789abcdef0123456789abcdef 99 1 5 src p f v", "log_items_max"},
+                 {"FCALL deja_put 4 {k}a {k}b {k}c {k}d 0123456789abcdef0123456789abcdef 99 1 1000 src p f", "pairs"},
+                 {"FCALL deja_del 2 {k}a {k}b x", "4 arguments"},
+                 {"FCALL deja_epoch 1 {k}b x", "log_items_max"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct str argv[24], rest = str_of(cases[i].args);
+        struct reply_seen seen = {0};
+        int n = 0;
+        while (n < 24 && str_next(&rest, ' ', &argv[n])) n++;
+        redis_command(r.a.link, n, argv, 1000, note_reply, &seen);
+        run(&r, 50);
+        CHECK(seen.came && seen.kind == REDIS_ERROR);
+        CHECK_AT(strstr(seen.text, cases[i].says) != NULL, "%s: says \"%s\"", cases[i].args, seen.text);
+    }
+    struct reply_seen keys = {0};
+    redis_commandf(r.a.link, 1000, note_reply, &keys, "GET %s", "{k}a");
+    run(&r, 50);
+    CHECK_INT(keys.kind, REDIS_NIL); /* nothing has changed */
+    close_rig(&r);
+}
+
+TEST(an_epoch_makes_every_replica_forget_what_redis_has_not_got)
+{
+    NEEDS_SERVER();
+    struct rig r;
+    REQUIRE(open_rig(&r, true));
+    CHECK(!rig_keep(r.a.cache, "How do I reset my password?", "Press Forgot."));
+    CHECK_INT(find_within_a_second(&r, &r.b, "How do I reset my password?", CACHE_EXACT).result, CACHE_EXACT);
+    struct cache_key k;
+    char id[33], key[64];
+    REQUIRE(rig_key(r.a.cache, "How do I reset my password?", &k));
+    hash_hex(k.exact, id);
+    cache_key_fini(&k);
+    snprintf(key, sizeof key, "deja:{test}:e:%s", id);
+    redis_commandf(r.a.link, 0, NULL, NULL, "DEL %s", key); /* behind the functions' back */
+    run(&r, 100);
+    CHECK_INT(find(&r, &r.b, "How do I reset my password?").result, CACHE_EXACT);
+    redis_commandf(r.a.link, 0, NULL, NULL, "FCALL deja_epoch 1 deja:{test}:log me 1000");
+    CHECK_INT(find_within_a_second(&r, &r.b, "How do I reset my password?", CACHE_MISS).result, CACHE_MISS);
+    CHECK_INT(find_within_a_second(&r, &r.a, "How do I reset my password?", CACHE_MISS).result, CACHE_MISS);
     close_rig(&r);
 }
 

@@ -13,9 +13,22 @@ static struct entry sample(unsigned char *vec, size_t dim)
     float v[64];
     for (size_t i = 0; i < dim; i++) v[i] = 1.0f / sqrtf((float)dim) * (i % 2 ? -1 : 1);
     entry_pack_vector(v, dim, vec);
-    return (struct entry){.id = {1, 2}, .check = {3, 4}, .partition = {5, 6}, .kind = OPENAI_CHAT, .tenant = STR("t"), .model = STR("m"), .question = STR("q?"),
-                          .answer = STR("{}"), .tags = STR("a,b"), .embedder = STR("e"), .vector = {(char *)vec, dim * 2}, .created_s = 1000, .ttl_s = 60,
-                          .latency_ms = 7, .prompt_tokens = 8, .completion_tokens = 9};
+    return (struct entry){.id = {1, 2},
+                          .check = {3, 4},
+                          .partition = {5, 6},
+                          .kind = OPENAI_CHAT,
+                          .tenant = STR("t"),
+                          .model = STR("m"),
+                          .question = STR("q?"),
+                          .answer = STR("{}"),
+                          .tags = STR("a,b"),
+                          .embedder = STR("e"),
+                          .vector = {(char *)vec, dim * 2},
+                          .created_s = 1000,
+                          .ttl_s = 60,
+                          .latency_ms = 7,
+                          .prompt_tokens = 8,
+                          .completion_tokens = 9};
 }
 
 TEST(an_entry_survives_its_written_form)
@@ -28,8 +41,10 @@ TEST(an_entry_survives_its_written_form)
     entry_write(&e, values, texts);
     REQUIRE(entry_read(e.id, values, N_ENTRY_FIELDS, true, &back, &why) == OK);
     CHECK(hash_eq(back.id, e.id) && hash_eq(back.check, e.check) && hash_eq(back.partition, e.partition) && back.kind == e.kind);
-    CHECK(str_eq(back.tenant, e.tenant) && str_eq(back.model, e.model) && str_eq(back.question, e.question) && str_eq(back.answer, e.answer) && str_eq(back.tags, e.tags) && str_eq(back.vector, e.vector));
-    CHECK(back.created_s == 1000 && back.ttl_s == 60 && back.latency_ms == 7 && back.prompt_tokens == 8 && back.completion_tokens == 9);
+    CHECK(str_eq(back.tenant, e.tenant) && str_eq(back.model, e.model) && str_eq(back.question, e.question) &&
+          str_eq(back.answer, e.answer) && str_eq(back.tags, e.tags) && str_eq(back.vector, e.vector));
+    CHECK(back.created_s == 1000 && back.ttl_s == 60 && back.latency_ms == 7 && back.prompt_tokens == 8 &&
+          back.completion_tokens == 9);
     struct entry *copy = entry_copy(&back);
     CHECK(str_eq(copy->question, e.question) && copy->question.p != e.question.p && copy->bytes > sizeof *copy);
     entry_free(copy);
@@ -44,9 +59,24 @@ TEST(a_spoilt_field_is_named_and_refused)
         enum entry_field f;
         const char *value;
         enum err want;
-    } cases[] = {{EF_VERSION, NULL, ERR_CORRUPT}, {EF_VERSION, "2", ERR_UNSUPPORTED}, {EF_VERSION, "x", ERR_CORRUPT}, {EF_VERSION, "", ERR_CORRUPT}, {EF_CHECK, "", ERR_CORRUPT}, {EF_CREATED, "", ERR_CORRUPT}, {EF_CHECK, "12", ERR_CORRUPT}, {EF_CHECK, NULL, ERR_CORRUPT},
-                 {EF_PARTITION, "zz", ERR_CORRUPT}, {EF_CREATED, "-5", ERR_CORRUPT}, {EF_CREATED, "9223372036854775807", ERR_CORRUPT}, {EF_TTL, "0", ERR_CORRUPT}, {EF_TTL, NULL, ERR_CORRUPT},
-                 {EF_KIND, "9", ERR_CORRUPT}, {EF_TENANT, long_name, ERR_CORRUPT}, {EF_ANSWER, NULL, ERR_CORRUPT}, {EF_VECTOR, "odd", ERR_CORRUPT}, {EF_LATENCY, "1e9", ERR_CORRUPT}};
+    } cases[] = {{EF_VERSION, NULL, ERR_CORRUPT},
+                 {EF_VERSION, "2", ERR_UNSUPPORTED},
+                 {EF_VERSION, "x", ERR_CORRUPT},
+                 {EF_VERSION, "", ERR_CORRUPT},
+                 {EF_CHECK, "", ERR_CORRUPT},
+                 {EF_CREATED, "", ERR_CORRUPT},
+                 {EF_CHECK, "12", ERR_CORRUPT},
+                 {EF_CHECK, NULL, ERR_CORRUPT},
+                 {EF_PARTITION, "zz", ERR_CORRUPT},
+                 {EF_CREATED, "-5", ERR_CORRUPT},
+                 {EF_CREATED, "9223372036854775807", ERR_CORRUPT},
+                 {EF_TTL, "0", ERR_CORRUPT},
+                 {EF_TTL, NULL, ERR_CORRUPT},
+                 {EF_KIND, "9", ERR_CORRUPT},
+                 {EF_TENANT, long_name, ERR_CORRUPT},
+                 {EF_ANSWER, NULL, ERR_CORRUPT},
+                 {EF_VECTOR, "odd", ERR_CORRUPT},
+                 {EF_LATENCY, "1e9", ERR_CORRUPT}};
     unsigned char vec[128];
     char texts[ENTRY_TEXTS_BYTES];
     struct entry e = sample(vec, 64), back;
@@ -63,14 +93,20 @@ TEST(a_spoilt_field_is_named_and_refused)
     entry_write(&e, values, texts);
     values[EF_ANSWER] = (struct str){NULL, 0};
     CHECK_INT(entry_read(e.id, values, N_ENTRY_FIELDS, false, &back, &why), OK); /* the index does not need it */
-    CHECK_INT(entry_read(e.id, values, 3, true, &back, &why), ERR_CORRUPT);     /* too few fields */
+    CHECK_INT(entry_read(e.id, values, 3, true, &back, &why), ERR_CORRUPT); /* too few fields */
 }
 
 TEST(an_entry_answers_only_the_key_it_was_made_for)
 {
     unsigned char vec[128];
     struct entry e = sample(vec, 64);
-    struct cache_key k = {.exact = {1, 2}, .check = {3, 4}, .partition = {5, 6}, .kind = OPENAI_CHAT, .tenant = STR("t"), .model = STR("m"), .user_text = STR("q?")};
+    struct cache_key k = {.exact = {1, 2},
+                          .check = {3, 4},
+                          .partition = {5, 6},
+                          .kind = OPENAI_CHAT,
+                          .tenant = STR("t"),
+                          .model = STR("m"),
+                          .user_text = STR("q?")};
     CHECK(entry_fits_exact(&e, &k) && entry_fits_partition(&e, &k));
     struct cache_key other = k;
     other.check.lo++; /* a collision of the first hash */

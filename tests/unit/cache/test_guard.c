@@ -16,7 +16,8 @@ static struct guard_verdict check(struct str a, struct str b)
     if (!guard) guard = guard_new(), lexicon = guard_lexicon_new();
     guard_check(guard, a, b, &v);
     guard_check(guard, b, a, &w);
-    CHECK_AT(v.allowed == w.allowed && v.same == w.same, "not symmetric: \"" STR_FMT "\" / \"" STR_FMT "\"", STR_ARG(a), STR_ARG(b));
+    CHECK_AT(v.allowed == w.allowed && v.same == w.same, "not symmetric: \"" STR_FMT "\" / \"" STR_FMT "\"", STR_ARG(a),
+             STR_ARG(b));
     return v;
 }
 
@@ -28,9 +29,13 @@ static void check_pairs(const struct pair *p, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         struct guard_verdict v = check(str_of(p[i].a), str_of(p[i].b));
-        if (!p[i].by) CHECK_AT(v.same, "\"%s\" / \"%s\": refused by %s (%s)", p[i].a, p[i].b, v.refused_by, v.detail);
-        else if (!*p[i].by) CHECK_AT(!v.allowed, "\"%s\" / \"%s\": allowed", p[i].a, p[i].b);
-        else CHECK_AT(!v.allowed && !strcmp(v.refused_by, p[i].by), "\"%s\" / \"%s\": %s, not %s (%s)", p[i].a, p[i].b, v.allowed ? "allowed" : v.refused_by, p[i].by, v.detail);
+        if (!p[i].by)
+            CHECK_AT(v.same, "\"%s\" / \"%s\": refused by %s (%s)", p[i].a, p[i].b, v.refused_by, v.detail);
+        else if (!*p[i].by)
+            CHECK_AT(!v.allowed, "\"%s\" / \"%s\": allowed", p[i].a, p[i].b);
+        else
+            CHECK_AT(!v.allowed && !strcmp(v.refused_by, p[i].by), "\"%s\" / \"%s\": %s, not %s (%s)", p[i].a, p[i].b,
+                     v.allowed ? "allowed" : v.refused_by, p[i].by, v.detail);
     }
 }
 #define CHECK_PAIRS(p) check_pairs(p, sizeof p / sizeof *p)
@@ -82,7 +87,10 @@ TEST(numbers_units_money_and_times_must_be_equal)
         {"Version 3.1 release notes", "Version 3.10 release notes", "number"},
         {"Can I send 5 kg?", "Can I send 5 lb?", "unit"},
         {"Can I send 5 kg?", "Can I send 5 g?", "unit"},
-        {"Invoice of $90", "Invoice of \xe2\x82\xac" "90", "currency"},
+        {"Invoice of $90",
+         "Invoice of \xe2\x82\xac"
+         "90",
+         "currency"},
         {"How much is the ticket in dollars?", "How much is the ticket in euros?", "currency"},
         {"Is it open at 3 pm?", "Is it open at 3 am?", "time"},
         {"Is it open at 15:00?", "Is it open at 16:00?", "time"},
@@ -112,7 +120,8 @@ TEST(denial_quantity_kind_of_question_and_duty_must_be_equal)
         {"Which rooms allow smoking?", "Which rooms do not allow smoking?", "negation"},
         {"Can I travel with a passport?", "Can I travel without a passport?", "negation"},
         {"Why does my printer sleep?", "Why does my printer never sleep?", "negation"},
-        {"Is it based on reading that has changed and bleeds", "Is it based on reading that hasn't changed and doesn't bleed", "negation"},
+        {"Is it based on reading that has changed and bleeds", "Is it based on reading that hasn't changed and doesn't bleed",
+         "negation"},
         {"Do all students pay?", "Do some students pay?", "quantifier"},
         {"Delete one message", "Delete all messages", "quantifier"},
         {"Only members may vote", "Members may only vote", "quantifier"},
@@ -262,27 +271,35 @@ static void make_different(void *arg, const json_t *line)
         for (size_t w = i % 7; w < s->n_words; w += 7) { /* every seventh word of the others */
             struct guard_text other;
             guard_text_read(&other, lexicon, s->words[w]);
-            bool fits = other.n == 1 && (other.tokens[0].kind == GT_HAN) == (t.tokens[i].kind == GT_HAN) && !guard_tokens_equal(&other.tokens[0], &t.tokens[i]);
+            bool fits = other.n == 1 && (other.tokens[0].kind == GT_HAN) == (t.tokens[i].kind == GT_HAN) &&
+                        !guard_tokens_equal(&other.tokens[0], &t.tokens[i]);
             if (fits) expect_refused(s, rebuilt(&t, i, s->words[w], t.n, s->words[w], out), q, "one word replaced");
         }
         for (size_t j = i + 1; j < t.n; j++) {
-            bool swaps = t.tokens[j].content && t.tokens[j].kind <= GT_HAN && !guard_tokens_equal(&t.tokens[i], &t.tokens[j]) && !joined(&t, i, j);
-            if (swaps && t.tokens[i].text.n > 2 && t.tokens[j].text.n > 2) expect_refused(s, rebuilt(&t, i, t.tokens[j].text, j, t.tokens[i].text, out), q, "two words swapped");
+            bool swaps = t.tokens[j].content && t.tokens[j].kind <= GT_HAN && !guard_tokens_equal(&t.tokens[i], &t.tokens[j]) &&
+                         !joined(&t, i, j);
+            if (swaps && t.tokens[i].text.n > 2 && t.tokens[j].text.n > 2)
+                expect_refused(s, rebuilt(&t, i, t.tokens[j].text, j, t.tokens[i].text, out), q, "two words swapped");
         }
     }
     for (size_t i = 1; i < t.n && !zh; i++) { /* not, behind each of the first words */
         char denied[64];
         snprintf(denied, sizeof denied, STR_FMT " not", STR_ARG(t.tokens[i].text));
-        if (i <= 2 && t.tokens[i].kind == GT_WORD) expect_refused(s, rebuilt(&t, i, str_of(denied), t.n, q, out), q, "not inserted");
+        if (i <= 2 && t.tokens[i].kind == GT_WORD)
+            expect_refused(s, rebuilt(&t, i, str_of(denied), t.n, q, out), q, "not inserted");
     }
     static const char *const spots[][2] = {{"可以", "不可以"}, {"怎么", "怎么不"}, {"会", "不会"}, {"要", "不要"}, {"是", "不是"}};
     for (size_t k = 0; k < 5 && zh; k++) {
         ptrdiff_t at = str_find(q, str_of(spots[k][0]));
         if (at < 0) continue;
-        snprintf(out, sizeof out, "%.*s%s" STR_FMT, (int)at, q.p, spots[k][1], STR_ARG(str_sub(q, (size_t)at + strlen(spots[k][0]), q.n)));
+        snprintf(out, sizeof out, "%.*s%s" STR_FMT, (int)at, q.p, spots[k][1],
+                 STR_ARG(str_sub(q, (size_t)at + strlen(spots[k][0]), q.n)));
         expect_refused(s, out, q, "not inserted");
     }
-    static const char *const tails[][2] = {{" for 2 items", " for 3 items"}, {" on Monday", " on Friday"}, {" in dollars", " in euros"}, {" for order AB-12", " for order AB-13"}};
+    static const char *const tails[][2] = {{" for 2 items", " for 3 items"},
+                                           {" on Monday", " on Friday"},
+                                           {" in dollars", " in euros"},
+                                           {" for order AB-12", " for order AB-13"}};
     static const char *const zh_tails[][2] = {{"两件", "三件"}, {"周一", "周五"}, {"美元", "欧元"}, {"订单AB-12", "订单AB-13"}};
     for (size_t k = 0; k < 4; k++) {
         snprintf(out, sizeof out, STR_FMT " %s", STR_ARG(q), zh ? zh_tails[k][0] : tails[k][0]);
@@ -306,7 +323,8 @@ static void make_same(void *arg, const json_t *line)
     }
     snprintf(out, sizeof out, "  " STR_FMT "  %s ", STR_ARG(q), zh ? "谢谢！" : "Thanks!!");
     expect_same(s, out, q, "politeness behind");
-    while (bare.n && (str_ends(bare, STR("?")) || str_ends(bare, STR(".")) || str_ends(bare, STR("？")))) bare.n -= str_ends(bare, STR("？")) ? 3 : 1;
+    while (bare.n && (str_ends(bare, STR("?")) || str_ends(bare, STR(".")) || str_ends(bare, STR("？"))))
+        bare.n -= str_ends(bare, STR("？")) ? 3 : 1;
     snprintf(out, sizeof out, STR_FMT, STR_ARG(bare));
     expect_same(s, out, q, "punctuation");
     for (char *p = out; *p; p++)
@@ -332,13 +350,20 @@ static void sweep_file(const char *path)
     REQUIRE(rig_each_line(path, collect, &words));
     CHECK(rig_each_line(path, make_different, &words));
     CHECK(rig_each_line(path, make_same, &same));
-    printf("    %s: %d different variants, %d allowed; %d close rewordings, %d refused\n", strrchr(path, '/') + 1, words.made, words.allowed, same.made, same.missed);
+    printf("    %s: %d different variants, %d allowed; %d close rewordings, %d refused\n", strrchr(path, '/') + 1, words.made,
+           words.allowed, same.made, same.missed);
     CHECK(words.made > 1000 && same.made > 400);
     for (size_t i = 0; i < words.n_words; i++) mem_free((char *)(uintptr_t)words.words[i].p);
 }
 
-TEST(no_variant_of_an_english_question_that_asks_something_else_is_allowed) { sweep_file(TEST_DATA "/faq_en.jsonl"); }
-TEST(no_variant_of_a_chinese_question_that_asks_something_else_is_allowed) { sweep_file(TEST_DATA "/faq_zh.jsonl"); }
+TEST(no_variant_of_an_english_question_that_asks_something_else_is_allowed)
+{
+    sweep_file(TEST_DATA "/faq_en.jsonl");
+}
+TEST(no_variant_of_a_chinese_question_that_asks_something_else_is_allowed)
+{
+    sweep_file(TEST_DATA "/faq_zh.jsonl");
+}
 
 /* --- the question pairs */
 struct tally {
@@ -369,13 +394,15 @@ static void tally_faq(void *arg, const json_t *line)
     struct str q = json_member_str(line, "q");
     json_t *v;
     size_t i;
-    json_array_foreach(json_object_get(line, "same"), i, v) {
+    json_array_foreach(json_object_get(line, "same"), i, v)
+    {
         struct guard_verdict g = check(json_str(v), q);
         t->same_n++;
         t->same_same += g.same;
         t->same_allowed += g.allowed;
     }
-    json_array_foreach(json_object_get(line, "near"), i, v) {
+    json_array_foreach(json_object_get(line, "near"), i, v)
+    {
         struct guard_verdict g = check(json_str(v), q);
         t->diff_n++;
         t->diff_refused += !g.allowed;
@@ -386,8 +413,8 @@ static void tally_faq(void *arg, const json_t *line)
 
 static void print_tally(const char *name, const struct tally *t)
 {
-    printf("    %-14s same: %3d of %3d explained, %3d allowed; different: %3d of %3d refused, %d taken for the same\n", name, t->same_same, t->same_n, t->same_allowed,
-           t->diff_refused, t->diff_n, t->diff_same);
+    printf("    %-14s same: %3d of %3d explained, %3d allowed; different: %3d of %3d refused, %d taken for the same\n", name,
+           t->same_same, t->same_n, t->same_allowed, t->diff_refused, t->diff_n, t->diff_same);
 }
 
 TEST(of_the_question_pairs_no_different_one_is_allowed_and_a_third_of_the_same_ones_is_explained)

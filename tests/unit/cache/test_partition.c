@@ -17,7 +17,10 @@ static void unit(struct rng *r, float v[DIM])
     for (int i = 0; i < DIM; i++) v[i] = (float)(v[i] / sqrt(len));
 }
 
-static struct entry entry_of(uint64_t n) { return (struct entry){.id = {n, n * 1000003}, .question = STR("q"), .created_s = 100, .ttl_s = 50}; }
+static struct entry entry_of(uint64_t n)
+{
+    return (struct entry){.id = {n, n * 1000003}, .question = STR("q"), .created_s = 100, .ttl_s = 50};
+}
 
 TEST(random_operations_agree_with_an_array)
 {

@@ -5,7 +5,8 @@
 
 TEST(each_embedder_has_thresholds_of_its_own_and_an_unknown_one_strict_ones)
 {
-    struct policy e5 = policy_for(STR("multilingual-e5-small-q4-6c18"), 0), mini = policy_for(STR("all-MiniLM-L6-v2-f57a"), 0), other = policy_for(STR("who-knows"), 0);
+    struct policy e5 = policy_for(STR("multilingual-e5-small-q4-6c18"), 0), mini = policy_for(STR("all-MiniLM-L6-v2-f57a"), 0),
+                  other = policy_for(STR("who-knows"), 0);
     CHECK(e5.threshold[0] > mini.threshold[0] && other.threshold[0] > e5.threshold[0]);
     CHECK(mini.threshold[1] > 1); /* reads no Chinese */
     struct policy asked = policy_for(STR("multilingual-e5-small"), 0.7);

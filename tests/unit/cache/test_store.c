@@ -14,7 +14,10 @@ static struct entry *make(uint64_t n, size_t bytes, uint64_t write_no)
 }
 
 static int pushed_out;
-static void gone(void *arg, const struct entry *e) { (void)arg, (void)e, pushed_out++; }
+static void gone(void *arg, const struct entry *e)
+{
+    (void)arg, (void)e, pushed_out++;
+}
 
 TEST(the_least_recently_used_goes_first)
 {
@@ -73,7 +76,8 @@ TEST(random_operations_agree_with_a_list)
             count -= there[id];
             there[id] = false;
             break;
-        default: CHECK((store_get(s, h) != NULL) == there[id]);
+        default:
+            CHECK((store_get(s, h) != NULL) == there[id]);
         }
     }
     CHECK_INT(store_count(s), count);

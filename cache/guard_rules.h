@@ -1,0 +1,52 @@
+/* guard_rules.h - private to guard*.c: two questions being compared, and the rules that refuse. Each returns true when it refuses, with
+ * its name and what differs put into the verdict. A rule looks at the two texts and their alignment, never at other rules' results but
+ * for out->shared. Tested through guard.h. */
+#ifndef DEJA_CACHE_GUARD_RULES_H
+#define DEJA_CACHE_GUARD_RULES_H
+#include "cache/guard.h"
+#include "cache/guard_align.h"
+
+struct comparison {
+    const struct guard_lexicon *lexicon;
+    struct guard_text *a, *b; /* tokens may change places while an order is being explained */
+    struct guard_alignment align;
+    struct guard_verdict *out;
+};
+
+/* Half of the content is the same: from here on every difference must be explained. */
+static inline bool guard_close(const struct comparison *c)
+{
+    return c->out->shared >= 0.5f;
+}
+/* Always true. a, b: what differs, cut for the verdict; guard_none = nothing to show. */
+bool guard_refuse(struct guard_verdict *v, const char *name, struct str a, struct str b);
+extern const struct str guard_none;
+
+/* guard_facts.c: what must be equal one by one */
+bool guard_script_differs(struct comparison *c);
+bool guard_language_differs(struct comparison *c);
+bool guard_identifiers_differ(struct comparison *c);
+bool guard_numbers_differ(struct comparison *c);
+bool guard_currencies_differ(struct comparison *c);
+bool guard_times_differ(struct comparison *c);
+bool guard_dates_differ(struct comparison *c);
+bool guard_relative_times_differ(struct comparison *c);
+
+/* guard_sense.c: what is said as a whole */
+bool guard_negation_differs(struct comparison *c);
+bool guard_denied_differs(struct comparison *c);
+bool guard_quantifier_differs(struct comparison *c);
+bool guard_question_differs(struct comparison *c);
+bool guard_modality_differs(struct comparison *c);
+bool guard_tense_differs(struct comparison *c);
+bool guard_person_differs(struct comparison *c);
+/* For texts whose every word is explained: is what only the question words and pronouns say the same too? */
+bool guard_ask_the_same(struct comparison *c);
+
+/* guard_words.c: which words, in which order */
+bool guard_opposites(struct comparison *c);
+bool guard_order_differs(struct comparison *c);
+bool guard_words_differ(struct comparison *c);
+bool guard_nothing_to_compare(struct comparison *c);
+
+#endif

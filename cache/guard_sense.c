@@ -1,0 +1,202 @@
+/* guard_sense.c - guards over what a question says as a whole: what is denied, of how many, what is asked, what may or must be, when,
+ * and who does it. */
+#include <string.h>
+
+#include "cache/guard_rules.h"
+
+bool guard_negation_differs(struct comparison *c)
+{
+    if (((c->a->negations ^ c->b->negations) & 1) == 0) return false;
+    return guard_refuse(c->out, "negation", guard_none, guard_none);
+}
+
+/* The content right behind "only": members only may, members may only. */
+static struct str only_about(const struct guard_text *t)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        if (!t->tokens[i].word || t->tokens[i].word->quant != GK_ONLY) continue;
+        for (size_t j = i + 1; j < t->n; j++)
+            if (t->tokens[j].content) return t->tokens[j].canon;
+        return (struct str){"", 0};
+    }
+    return (struct str){"", 0};
+}
+
+static bool has_weak_one(const struct guard_text *t)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if (t->tokens[i].kind == GT_NUMBER && t->tokens[i].weak) return true;
+    return false;
+}
+
+bool guard_quantifier_differs(struct comparison *c)
+{
+    const unsigned strong = ~(1u << GK_ANY | 1u << GK_MANY);
+    unsigned a = c->a->quants & strong, b = c->b->quants & strong;
+    if (a != b) return guard_refuse(c->out, "quantifier", guard_none, guard_none);
+    if (c->a->quants != c->b->quants && (has_weak_one(c->a) || has_weak_one(c->b)))
+        return guard_refuse(c->out, "quantifier", guard_none, guard_none);
+    if ((a & 1u << GK_ONLY) && !str_eq(only_about(c->a), only_about(c->b)))
+        return guard_refuse(c->out, "quantifier", only_about(c->a), only_about(c->b));
+    return false;
+}
+
+/* 多少 stands for how much, how many, how far: as vague as the other side needs it. */
+static unsigned as_vague_as(unsigned mask, unsigned other)
+{
+    const unsigned amounts = 1u << GQ_HOWMUCH | 1u << GQ_HOWMANY | 1u << GQ_HOWFAR;
+    if ((other & 1u << GQ_AMOUNT) && !(mask & 1u << GQ_AMOUNT) && (mask & amounts)) return (mask & ~amounts) | 1u << GQ_AMOUNT;
+    return mask;
+}
+
+static const char *const question_names[] = {"",      "how", "how much", "how many", "how long", "how often", "how far", "when",
+                                             "where", "who", "why",      "which",    "what",     "yes/no",    "amount"};
+
+static struct str question_text(unsigned mask)
+{
+    for (unsigned i = 1; i <= GQ_AMOUNT; i++)
+        if (mask & 1u << i) return str_of(question_names[i]);
+    return guard_none;
+}
+
+/* Kinds of question that both spell out and that differ. Vague "what" stands for many. */
+bool guard_question_differs(struct comparison *c)
+{
+    const unsigned vague = 1u << GQ_WHAT | 1u << GQ_WHICH;
+    unsigned a = as_vague_as(c->a->questions, c->b->questions), b = as_vague_as(c->b->questions, c->a->questions);
+    if (a & ~vague) a &= ~vague;
+    if (b & ~vague) b &= ~vague;
+    c->out->asks_alike = a == b || !a || !b;
+    if (!a || !b || (a & b)) return false;
+    if ((a & vague) && (b & vague)) return false;
+    bool one_vague = (a & vague) || (b & vague);
+    bool close = guard_close(c);
+    if (one_vague && !close) return false;
+    return guard_refuse(c->out, "question", question_text(a), question_text(b));
+}
+
+static unsigned duty(unsigned modals)
+{
+    return modals & 1u << GM_NEED ? (modals & ~(1u << GM_NEED)) | 1u << GM_MUST : modals;
+}
+
+bool guard_modality_differs(struct comparison *c)
+{
+    /* in how and where questions "can", "do" and "should" ask the same */
+    const unsigned manner = 1u << GQ_HOW | 1u << GQ_WHERE,
+                   amount = 1u << GQ_HOWMANY | 1u << GQ_HOWMUCH | 1u << GQ_HOWLONG | 1u << GQ_HOWFAR;
+    const unsigned open = ~(1u << GQ_YESNO), must = 1u << GM_MUST, can = 1u << GM_CAN;
+    unsigned qa = c->a->questions, qb = c->b->questions;
+    if ((qa | qb) & manner) return false;
+    unsigned a = duty(c->a->modals), b = duty(c->b->modals);
+    bool close = guard_close(c);
+    if (a && b && !(a & b)) return guard_refuse(c->out, "modality", guard_none, guard_none);
+    if (close && a && b && ((a ^ b) & must)) return guard_refuse(c->out, "modality", guard_none, guard_none);
+    if (close && (qa & qb & amount) && a != b)
+        return guard_refuse(c->out, "modality", guard_none, guard_none); /* how many may, how many do */
+    if ((qa | qb) & open) return false;
+    if (((c->a->modals & must) && !b) || ((c->b->modals & must) && !a))
+        return guard_refuse(c->out, "modality", guard_none, guard_none);
+    if (close && ((c->a->asks_be && !a && (b & can)) || (c->b->asks_be && !b && (a & can))))
+        return guard_refuse(c->out, "modality", guard_none, guard_none); /* is it, can it be */
+    return false;
+}
+
+bool guard_tense_differs(struct comparison *c)
+{
+    const unsigned can = 1u << GM_CAN;
+    bool chinese = c->a->scripts & c->b->scripts & GS_HAN;
+    if (chinese && guard_close(c) && c->a->past != c->b->past && ((c->a->past ? c->b : c->a)->modals & can) &&
+        !((c->a->past ? c->a : c->b)->modals & can))
+        return guard_refuse(c->out, "tense", guard_none, guard_none); /* 到账了吗, 能到账吗 */
+    bool clash = (c->a->past && c->b->future && !c->b->past && !c->a->future) ||
+                 (c->b->past && c->a->future && !c->a->past && !c->b->future);
+    return clash && guard_refuse(c->out, "tense", guard_none, guard_none);
+}
+
+/* Who does it: can I cancel, can you cancel; can I call you, can you call me. How-questions use "you" for anyone. */
+bool guard_person_differs(struct comparison *c)
+{
+    const struct guard_text *a = c->a, *b = c->b;
+    if (!guard_close(c) || !a->n_persons || !b->n_persons || a->persons[0] == b->persons[0]) return false;
+    bool both_a = memchr(a->persons, '1', a->n_persons) && memchr(a->persons, '2', a->n_persons);
+    bool both_b = memchr(b->persons, '1', b->n_persons) && memchr(b->persons, '2', b->n_persons);
+    if ((a->questions & b->questions & 1u << GQ_HOW) && !both_a && !both_b) return false;
+    return guard_refuse(c->out, "subject", guard_none, guard_none);
+}
+
+static bool same_persons(const struct guard_text *a, const struct guard_text *b)
+{
+    for (const char *p = "123"; *p; p++)
+        if (a->n_persons && b->n_persons && !memchr(a->persons, *p, a->n_persons) != !memchr(b->persons, *p, b->n_persons))
+            return false;
+    return true;
+}
+
+/* What is denied: the content behind each "not", before it for endings such as 不了. */
+static struct str denied_at(const struct guard_text *t, size_t i)
+{
+    bool ending = (t->tokens[i].classes & GC_UNABLE) && t->tokens[i].kind == GT_HAN && !str_eqz(t->tokens[i].text, "不能") &&
+                  !str_eqz(t->tokens[i].text, "不让") && !str_eqz(t->tokens[i].text, "不可以") &&
+                  str_find(t->tokens[i].text, STR("不")) >= 0;
+    if (ending)
+        for (size_t j = i; j-- > 0;)
+            if (t->tokens[j].content) return t->tokens[j].canon;
+    for (size_t j = i + 1; !ending && j < t->n; j++)
+        if (t->tokens[j].content) return t->tokens[j].canon;
+    return (struct str){"", 0};
+}
+
+bool guard_denied_differs(struct comparison *c)
+{
+    const struct guard_text *t[2] = {c->a, c->b};
+    if (!guard_close(c)) return false;
+    for (int side = 0; side < 2; side++)
+        for (size_t i = 0; i < t[side]->n; i++) {
+            if (!(t[side]->tokens[i].classes & GC_NEG)) continue;
+            struct str what = denied_at(t[side], i);
+            bool found = false;
+            for (size_t j = 0; j < t[1 - side]->n && !found; j++)
+                found = (t[1 - side]->tokens[j].classes & GC_NEG) && str_eq(denied_at(t[1 - side], j), what);
+            if (!found && (t[1 - side]->negations || t[side]->negations > 1)) {
+                bool twice = i && (t[side]->tokens[i - 1].classes & GC_NEG); /* not impossible */
+                bool twice_next = i + 1 < t[side]->n && (t[side]->tokens[i + 1].classes & GC_NEG);
+                if (!twice && !twice_next) return guard_refuse(c->out, "negation", what, guard_none);
+            }
+        }
+    return false;
+}
+
+static bool unable(const struct guard_text *t)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if (t->tokens[i].classes & GC_UNABLE) return true;
+    return false;
+}
+
+/* What only a question says ("when", "how much") may not be missing on the other side when nothing else tells them apart. */
+static bool question_explained(const struct guard_text *a, const struct guard_text *b)
+{
+    const unsigned light = 1u << GQ_HOW | 1u << GQ_WHAT | 1u << GQ_YESNO | 1u << GQ_WHICH;
+    if (((as_vague_as(a->all_questions, b->all_questions) ^ as_vague_as(b->all_questions, a->all_questions)) & ~light) == 0)
+        return true;
+    /* "why can't I", "I can't" */
+    return unable(a) && unable(b) && !((a->all_questions | b->all_questions) & ~(light | 1u << GQ_WHY));
+}
+
+bool guard_ask_the_same(struct comparison *c)
+{
+    const struct guard_text *a = c->a, *b = c->b;
+    if (!question_explained(a, b)) {
+        guard_refuse(c->out, "question", question_text(a->questions), question_text(b->questions));
+        return false;
+    }
+    /* how do I, how do you: anyone */
+    bool anyone =
+        a->n_persons && b->n_persons && !memchr(a->persons, '3', a->n_persons) && (a->questions & b->questions & 1u << GQ_HOW);
+    if (!anyone && !same_persons(a, b)) {
+        guard_refuse(c->out, "subject", guard_none, guard_none);
+        return false;
+    }
+    return true;
+}
