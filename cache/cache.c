@@ -150,6 +150,7 @@ void cache_close(struct cache *c)
     cache_sync_stop(c);
     while (c->lookups) cache_find_cancel(c->lookups);
     c->closed = true;
+    cache_put_drop_line(c);
     store_free(c->store);
     c->store = NULL;
     partitions_free(c->partitions);

@@ -13,14 +13,20 @@
 #include "cache/store.h"
 #include "embeddings/embedder.h"
 
+#ifdef DEJA_RARE /* rare paths made common */
+enum { LOAD_BATCH = 3, SEARCH_INLINE_MAX = 2 };
+#else
+enum {
+    LOAD_BATCH = 200,
+    SEARCH_INLINE_MAX = 4000 /* questions; a bigger partition is searched on a worker */
+};
+#endif
 enum {
     LOG_ITEMS_MAX = 100000, /* of the stream of changes; further back a gateway reloads */
     PARTITIONS_MAX = 4096,
     PRELOAD_PARTITIONS = 16, /* the last used ones, at start */
     LOAD_IDS_MAX = 200000, /* of one partition */
-    LOAD_BATCH = 200,
     TICK_MS = 200,
-    SEARCH_INLINE_MAX = 4000, /* questions; a bigger partition is searched on a worker */
     KEY_BYTES_MAX = 192
 };
 
@@ -51,6 +57,8 @@ struct cache {
     uint64_t write_no;
     struct cache_lookup *lookups;
     struct load *loads;
+    struct put_op *line, *line_last; /* entries that wait for the embedder */
+    size_t n_line;
     struct cache_stats stats;
     struct cache_metrics m;
 };
@@ -64,6 +72,11 @@ struct str cache_redis_key(const struct cache *c, char out[KEY_BYTES_MAX], const
 void cache_redis_read(struct cache *c, struct hash128 id, bool with_vector, bool with_answer, redis_callback *cb, void *arg);
 /* Fields of such a reply; false when the entry is not there or the reply is no such array. */
 bool cache_reply_values(const struct redis_reply *reply, struct str values[N_ENTRY_FIELDS]);
+
+/* put.c */
+void cache_put(struct cache *c, const struct entry *e, bool similar); /* similar: into its partition's index too */
+void cache_put_waiting(struct cache *c);
+void cache_put_drop_line(struct cache *c);
 
 /* keep.c */
 void cache_write(struct cache *c, const struct entry *e); /* to Redis; the store learns when it is there */

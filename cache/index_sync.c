@@ -302,6 +302,10 @@ bool cache_sync_ready(const struct cache *c)
 static void on_tick(void *arg)
 {
     struct cache *c = arg;
+    loop_timer_arm(c->tick, TICK_MS);
+    cache_put_waiting(c);
+    if (c->partitions) metric_set(c->m.index_entries, (double)partitions_entries(c->partitions));
+    if (!c->redis) return;
     bool usable = redis_usable(c->redis);
     if (usable && !c->tail && !c->asked_position && c->redis_url) ask_position(c);
     if (usable != c->was_usable) {
@@ -312,14 +316,11 @@ static void on_tick(void *arg)
             log_warn("cache", "Redis is away: answers are kept in process and written when it returns");
     }
     cache_write_unsaved(c);
-    if (c->partitions) metric_set(c->m.index_entries, (double)partitions_entries(c->partitions));
-    loop_timer_arm(c->tick, TICK_MS);
 }
 
 void cache_sync_start(struct cache *c)
 {
-    if (!c->redis) return;
-    c->was_usable = redis_usable(c->redis);
+    c->was_usable = c->redis && redis_usable(c->redis);
     c->tick = loop_timer_new(c->loop, on_tick, c);
     loop_timer_arm(c->tick, 0);
 }

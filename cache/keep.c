@@ -123,60 +123,6 @@ void cache_write_unsaved(struct cache *c)
 }
 
 /* --- keeping */
-struct keep_op {
-    struct cache *c;
-    struct entry *e; /* without a vector yet */
-};
-
-static void keep_in_process(struct cache *c, const struct entry *e, const float *vec)
-{
-    if (vec) {
-        struct partition *p = partitions_get(c->partitions, e->partition, true);
-        if (p && !c->redis) partition_set_state(p, PARTITION_LOADED);
-        enum err code = p ? partition_add(p, e, vec, false) : ERR_FULL;
-        if (code != OK) log_limited(LOG_WARN, "cache", "a question could not be indexed: %s", err_text(code));
-    }
-    struct entry *copy = entry_copy(e);
-    if (copy) (void)store_put(c->store, copy, c->redis != NULL);
-    cache_write(c, e);
-}
-
-static void keep_with_vector(void *arg, enum err code, const float *vec)
-{
-    struct keep_op *k = arg;
-    struct cache *c = k->c;
-    unsigned char packed[ENTRY_DIM_MAX * 2];
-    const struct entry *now = c->closed ? NULL : store_get(c->store, k->e->id);
-    /* replaced or taken back while the vector was made: the later word counts */
-    if (now && now->write_no == k->e->write_no) {
-        if (code == OK) {
-            entry_pack_vector(vec, c->dim, packed);
-            k->e->vector = (struct str){(char *)packed, c->dim * 2};
-        }
-        keep_in_process(c, k->e, code == OK ? vec : NULL);
-    }
-    entry_free(k->e);
-    mem_free(k);
-    cache_unref(c);
-}
-
-/* The vector of the look-up is remembered by the embedder, so this costs a pass only when the question was never looked up. */
-static void keep_entry(struct cache *c, struct entry *e, bool similar)
-{
-    struct entry *copy = entry_copy(e), *held = similar ? entry_copy(e) : NULL;
-    if (copy) (void)store_put(c->store, copy, c->redis != NULL);
-    if (held) {
-        struct keep_op *k = xcalloc(1, sizeof *k);
-        *k = (struct keep_op){c, held};
-        cache_ref(c);
-        if (cache_embed(c, held->question, 10 * c->o.embed_deadline_ms, keep_with_vector, k) == OK) return;
-        entry_free(held);
-        mem_free(k);
-        cache_unref(c);
-    }
-    cache_write(c, e);
-}
-
 enum err cache_keep(struct cache *c, const struct cache_key *k, const struct openai_answer *a, const struct cache_keep_options *o,
                     char id_out[36], const char **why_not)
 {
@@ -211,7 +157,7 @@ enum err cache_keep(struct cache *c, const struct cache_key *k, const struct ope
     if (similar) e.partition = k->partition, e.embedder = c->rules.embedder_id;
     if (a->usage.known && a->usage.prompt_tokens >= 0 && a->usage.completion_tokens >= 0)
         e.prompt_tokens = a->usage.prompt_tokens, e.completion_tokens = a->usage.completion_tokens;
-    keep_entry(c, &e, similar);
+    cache_put(c, &e, similar);
     hash_hex(k->exact, id_out);
     c->stats.kept++;
     metric_add(c->m.kept, 1);

@@ -13,10 +13,10 @@ struct rig {
     struct cache *cache;
 };
 
-static bool open_rig(struct rig *r, const struct cache_options *o)
+static bool open_rig_with(struct rig *r, const struct cache_options *o, int queue_max)
 {
     struct errmsg e = {0};
-    struct embedder_options eo = {0};
+    struct embedder_options eo = {.queue_max = queue_max};
     memset(r, 0, sizeof *r);
     r->metrics = metrics_new();
     r->workers = workers_new(1, 64);
@@ -24,6 +24,11 @@ static bool open_rig(struct rig *r, const struct cache_options *o)
               cache_open(&r->cache, r->loop, NULL, r->embedder, r->workers, r->metrics, o, &e) == OK;
     if (!ok) printf("    %s\n", e.text);
     return ok;
+}
+
+static bool open_rig(struct rig *r, const struct cache_options *o)
+{
+    return open_rig_with(r, o, 0);
 }
 
 static void close_rig(struct rig *r)
@@ -198,6 +203,32 @@ TEST(memory_stays_under_its_budget_and_pushed_out_answers_leave_the_index)
     CHECK(s.entries > 20 && s.entries < 200);
     CHECK_INT(rig_find(r.loop, r.cache, "What does part number 0 cost?").result, CACHE_MISS);
     CHECK_INT(rig_find(r.loop, r.cache, "What does part number 399 cost?").result, CACHE_EXACT);
+    close_rig(&r);
+}
+
+static bool all_indexed(void *arg)
+{
+    struct rig *r = arg;
+    struct embedder_stats es;
+    embedder_stats_read(r->embedder, &es);
+    return es.answered >= 60;
+}
+
+TEST(a_busy_embedder_delays_the_index_and_loses_nothing)
+{
+    struct rig r;
+    char q[64];
+    REQUIRE(open_rig_with(&r, &USUAL, 2));
+    for (int i = 0; i < 60; i++) {
+        snprintf(q, sizeof q, "What does part number %d cost?", i);
+        CHECK(!rig_keep(r.cache, q, "5"));
+    }
+    CHECK(rig_until(r.loop, all_indexed, &r, 30000));
+    settle(&r);
+    for (int i = 0; i < 60; i += 7) {
+        snprintf(q, sizeof q, "what is the price of part number %d", i);
+        CHECK_INT(rig_find(r.loop, r.cache, q).result, CACHE_SEMANTIC);
+    }
     close_rig(&r);
 }
 

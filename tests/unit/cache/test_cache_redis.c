@@ -155,7 +155,11 @@ TEST(a_restarted_process_finds_what_was_stored)
         if (i % 100 == 99) run(&r, 50);
     }
     CHECK(!rig_keep(r.a.cache, "How do I reset my password?", "Press Forgot."));
-    run(&r, 1500);
+    struct embedder_stats es = {.queued = 1};
+    uint64_t until = clock_ms() + 20000;
+    do run(&r, 500), embedder_stats_read(r.embedder, &es);
+    while ((es.queued || es.answered < 451) && clock_ms() < until);
+    run(&r, 500);
     close_replica(&r.a);
     REQUIRE(open_replica(&r, &r.a));
     struct rig_found f = find_within_a_second(&r, &r.a, "How can I reset my password?", CACHE_SEMANTIC);

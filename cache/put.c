@@ -1,0 +1,118 @@
+/* put.c - a new entry on its way into the store, the vector index and Redis. The vector is made off the loop; the look-up's is remembered
+ * by the embedder, so this costs a pass only for questions that were never looked up. When the embedder is too busy, the entry is
+ * written without a vector at once and waits in a bounded line for its turn: it must not be lost to similar questions for good. */
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "cache/cache_internal.h"
+
+enum { LINE_MAX = 4096, ATTEMPTS_MAX = 5 };
+
+struct put_op {
+    struct cache *c;
+    struct entry *e; /* without a vector yet */
+    int attempts;
+    struct put_op *next;
+};
+
+static void drop(struct put_op *k)
+{
+    struct cache *c = k->c;
+    entry_free(k->e);
+    mem_free(k);
+    cache_unref(c);
+}
+
+static void index_entry(struct cache *c, const struct entry *e, const float *vec)
+{
+    struct partition *p = partitions_get(c->partitions, e->partition, true);
+    if (p && !c->redis) partition_set_state(p, PARTITION_LOADED);
+    enum err code = p ? partition_add(p, e, vec, false) : ERR_FULL;
+    if (code != OK) log_limited(LOG_WARN, "cache", "a question could not be indexed: %s", err_text(code));
+}
+
+static void wait_in_line(struct put_op *k)
+{
+    struct cache *c = k->c;
+    if (++k->attempts > ATTEMPTS_MAX || c->n_line >= LINE_MAX) {
+        log_limited(LOG_WARN, "cache", "the embedder is too busy: an answer is found by equal questions only");
+        drop(k);
+        return;
+    }
+    k->next = NULL;
+    if (c->line_last)
+        c->line_last->next = k;
+    else
+        c->line = k;
+    c->line_last = k;
+    c->n_line++;
+}
+
+static void got_vector(void *arg, enum err code, const float *vec)
+{
+    struct put_op *k = arg;
+    struct cache *c = k->c;
+    unsigned char packed[ENTRY_DIM_MAX * 2];
+    const struct entry *now = c->closed ? NULL : store_get(c->store, k->e->id);
+    if (!now || now->write_no != k->e->write_no) { /* replaced or taken back meanwhile: the later word counts */
+        drop(k);
+        return;
+    }
+    if (code != OK) {
+        if (!k->attempts) cache_write(c, k->e);
+        if (code == ERR_TIMEOUT)
+            wait_in_line(k);
+        else
+            drop(k); /* a text the encoder cannot take */
+        return;
+    }
+    entry_pack_vector(vec, c->dim, packed);
+    k->e->vector = (struct str){(char *)packed, c->dim * 2};
+    index_entry(c, k->e, vec);
+    struct entry *copy = entry_copy(k->e);
+    if (copy) (void)store_put(c->store, copy, c->redis != NULL);
+    cache_write(c, k->e);
+    drop(k);
+}
+
+static bool embed(struct put_op *k)
+{
+    return cache_embed(k->c, k->e->question, 10 * k->c->o.embed_deadline_ms, got_vector, k) == OK;
+}
+
+void cache_put(struct cache *c, const struct entry *e, bool similar)
+{
+    struct entry *copy = entry_copy(e), *held = similar ? entry_copy(e) : NULL;
+    if (copy) (void)store_put(c->store, copy, c->redis != NULL);
+    if (held) {
+        struct put_op *k = xcalloc(1, sizeof *k);
+        *k = (struct put_op){.c = c, .e = held};
+        cache_ref(c);
+        if (!c->line && embed(k)) return;
+        wait_in_line(k);
+    }
+    cache_write(c, e);
+}
+
+void cache_put_waiting(struct cache *c)
+{
+    while (c->line) {
+        struct put_op *k = c->line;
+        if (!embed(k)) return; /* still busy */
+        c->line = k->next;
+        if (!c->line) c->line_last = NULL;
+        c->n_line--;
+    }
+}
+
+void cache_put_drop_line(struct cache *c)
+{
+    while (c->line) {
+        struct put_op *k = c->line;
+        c->line = k->next;
+        drop(k);
+    }
+    c->line_last = NULL;
+    c->n_line = 0;
+}
