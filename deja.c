@@ -22,7 +22,8 @@ static const struct {
     const char *help;
 } commands[] = {
     {"engine", engine_main, "serve a GGUF model as an OpenAI-compatible server"},
-    {"gateway", gateway_main, "answer from the cache, or ask an upstream: an OpenAI-compatible proxy"},
+    {"gateway", gateway_main,
+     "answer from the cache, or ask an upstream: an OpenAI-compatible proxy"},
     {"up", up_main, "start and watch a private redis-server, an engine and the gateway"},
     {"probe", probe_main, "ask one URL and end with 0 when it answers 2xx (for health checks)"},
     {"version", version_main, "print the version"},
@@ -46,7 +47,8 @@ int main(int argc, char **argv)
     if (!strcmp(name, "--help") || !strcmp(name, "-h")) name = "help";
     if (!strcmp(name, "--version")) name = "version";
     for (int i = 0; i < N_COMMANDS; i++)
-        if (!strcmp(name, commands[i].name)) return commands[i].run(argc - (argc > 1), argv + (argc > 1));
+        if (!strcmp(name, commands[i].name))
+            return commands[i].run(argc - (argc > 1), argv + (argc > 1));
     fprintf(stderr, "deja: no command \"%s\"; `deja help` lists them\n", name);
     return 2;
 }

@@ -7,7 +7,10 @@
 
 #include "base/mem.h"
 
-void buf_init(struct buf *b, size_t bytes_max) { *b = (struct buf){.max = bytes_max}; }
+void buf_init(struct buf *b, size_t bytes_max)
+{
+    *b = (struct buf){.max = bytes_max};
+}
 
 void buf_fini(struct buf *b)
 {
@@ -38,9 +41,18 @@ void buf_add(struct buf *b, const void *bytes, size_t n)
     b->p[b->n] = 0;
 }
 
-void buf_str(struct buf *b, struct str s) { buf_add(b, s.p, s.n); }
-void buf_z(struct buf *b, const char *z) { buf_add(b, z, strlen(z)); }
-void buf_char(struct buf *b, char c) { buf_add(b, &c, 1); }
+void buf_str(struct buf *b, struct str s)
+{
+    buf_add(b, s.p, s.n);
+}
+void buf_z(struct buf *b, const char *z)
+{
+    buf_add(b, z, strlen(z));
+}
+void buf_char(struct buf *b, char c)
+{
+    buf_add(b, &c, 1);
+}
 
 void buf_utf8(struct buf *b, uint32_t cp)
 {
@@ -77,8 +89,14 @@ void buf_consume(struct buf *b, size_t n)
     b->n -= n;
 }
 
-bool buf_failed(const struct buf *b) { return b->failed; }
-struct str buf_view(const struct buf *b) { return (struct str){b->p, b->n}; }
+bool buf_failed(const struct buf *b)
+{
+    return b->failed;
+}
+struct str buf_view(const struct buf *b)
+{
+    return (struct str){b->p, b->n};
+}
 
 char *buf_take(struct buf *b, size_t *n)
 {

@@ -21,7 +21,7 @@ void buf_z(struct buf *b, const char *terminated);
 void buf_char(struct buf *b, char c);
 void buf_printf(struct buf *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void buf_utf8(struct buf *b, uint32_t code_point);
-void buf_clear(struct buf *b);            /* n = 0, failed = false; keeps memory */
+void buf_clear(struct buf *b);             /* n = 0, failed = false; keeps memory */
 void buf_consume(struct buf *b, size_t n); /* drops the first n bytes */
 bool buf_failed(const struct buf *b);
 struct str buf_view(const struct buf *b); /* borrowed until the next append */

@@ -9,10 +9,18 @@
 
 #include "base/mem.h"
 
-enum { FILE_BYTES_MAX = 1 << 20, LIST_BYTES_MAX = 1 << 16, STR_BYTES_DEFAULT = 4096, NAME_BYTES_MAX = 64 };
+enum {
+    FILE_BYTES_MAX = 1 << 20,
+    LIST_BYTES_MAX = 1 << 16,
+    STR_BYTES_DEFAULT = 4096,
+    NAME_BYTES_MAX = 64
+};
 
 /* --- finding */
-static char fold(char c) { return c == '-' ? '_' : c; }
+static char fold(char c)
+{
+    return c == '-' ? '_' : c;
+}
 
 static bool same_name(struct str a, struct str b)
 {
@@ -71,8 +79,10 @@ static enum err unknown(const struct conf *c, struct str name, struct errmsg *e)
             if (d <= best && (d < best || !nearest.p)) best = d, nearest = word;
         } while (str_next(&words, ' ', &word));
     }
-    if (!nearest.p) return err_set(e, ERR_NOT_FOUND, "unknown option \"" STR_FMT "\"", STR_ARG(shown));
-    return err_set(e, ERR_NOT_FOUND, "unknown option \"" STR_FMT "\": did you mean \"" STR_FMT "\"?", STR_ARG(shown),
+    if (!nearest.p)
+        return err_set(e, ERR_NOT_FOUND, "unknown option \"" STR_FMT "\"", STR_ARG(shown));
+    return err_set(e, ERR_NOT_FOUND,
+                   "unknown option \"" STR_FMT "\": did you mean \"" STR_FMT "\"?", STR_ARG(shown),
                    STR_ARG(nearest));
 }
 
@@ -88,13 +98,18 @@ static bool read_bool(struct str s, bool *out)
     return false;
 }
 
-static const char *space_unit(const struct conf_row *r) { return *r->unit ? " " : ""; }
+static const char *space_unit(const struct conf_row *r)
+{
+    return *r->unit ? " " : "";
+}
 
 static enum err in_range(const struct conf_row *r, double v, struct errmsg *e)
 {
     if (r->min == 0 && r->max == 0) return OK;
-    if (v < r->min) return err_set(e, ERR_RANGE, "%.15g is below %.15g%s%s", v, r->min, space_unit(r), r->unit);
-    if (v > r->max) return err_set(e, ERR_RANGE, "%.15g is above %.15g%s%s", v, r->max, space_unit(r), r->unit);
+    if (v < r->min)
+        return err_set(e, ERR_RANGE, "%.15g is below %.15g%s%s", v, r->min, space_unit(r), r->unit);
+    if (v > r->max)
+        return err_set(e, ERR_RANGE, "%.15g is above %.15g%s%s", v, r->max, space_unit(r), r->unit);
     return OK;
 }
 
@@ -123,9 +138,13 @@ static enum err read_int(const struct conf_row *r, struct str s, int64_t *out)
 
 static enum err read_str(const struct conf_row *r, struct str s, struct errmsg *e)
 {
-    size_t most = r->flags & CONF_LIST ? LIST_BYTES_MAX : r->max > 0 ? (size_t)r->max : STR_BYTES_DEFAULT;
-    if (s.n > most) return err_set(e, ERR_TOO_LARGE, "%zu bytes long: expected at most %zu", s.n, most);
-    if (str_find_char(s, 0) >= 0 || !utf8_valid(s)) return err_set(e, ERR_INVALID, "expected UTF-8 text without NUL");
+    size_t most = r->flags & CONF_LIST ? LIST_BYTES_MAX
+                  : r->max > 0         ? (size_t)r->max
+                                       : STR_BYTES_DEFAULT;
+    if (s.n > most)
+        return err_set(e, ERR_TOO_LARGE, "%zu bytes long: expected at most %zu", s.n, most);
+    if (str_find_char(s, 0) >= 0 || !utf8_valid(s))
+        return err_set(e, ERR_INVALID, "expected UTF-8 text without NUL");
     return OK;
 }
 
@@ -137,15 +156,21 @@ static enum err bad(const struct conf_row *r, struct str s, const char *expected
 }
 
 /* The checked value in *out, all but its text. */
-static enum err check(const struct conf_row *r, struct str s, struct conf_value *out, struct errmsg *e)
+static enum err check(const struct conf_row *r, struct str s, struct conf_value *out,
+                      struct errmsg *e)
 {
     switch (r->type) {
-    case CONF_BOOL: return read_bool(s, &out->b) ? OK : bad(r, s, "true or false", e);
+    case CONF_BOOL:
+        return read_bool(s, &out->b) ? OK : bad(r, s, "true or false", e);
     case CONF_INT:
-        if (read_int(r, s, &out->i)) return bad(r, s, !strcmp(r->unit, "bytes") ? "bytes like 1048576 or 1M" : "a whole number", e);
+        if (read_int(r, s, &out->i))
+            return bad(
+                r, s, !strcmp(r->unit, "bytes") ? "bytes like 1048576 or 1M" : "a whole number", e);
         return in_range(r, (double)out->i, e);
-    case CONF_FLOAT: return str_to_f64(s, &out->d) ? bad(r, s, "a number", e) : in_range(r, out->d, e);
-    default: return read_str(r, s, e);
+    case CONF_FLOAT:
+        return str_to_f64(s, &out->d) ? bad(r, s, "a number", e) : in_range(r, out->d, e);
+    default:
+        return read_str(r, s, e);
     }
 }
 
@@ -179,7 +204,8 @@ static enum err keep(struct conf_value *v, enum conf_place place, struct str tex
     return OK;
 }
 
-static enum err set(struct conf *c, enum conf_place place, struct str name, struct str text, struct errmsg *e)
+static enum err set(struct conf *c, enum conf_place place, struct str name, struct str text,
+                    struct errmsg *e)
 {
     struct conf_value *v = find(c, name);
     return v ? keep(v, place, text, e) : unknown(c, name, e);
@@ -209,14 +235,16 @@ void conf_free(struct conf *c)
     mem_free(c);
 }
 
-enum err conf_set(struct conf *c, struct str name, struct str value, const char *where, struct errmsg *e)
+enum err conf_set(struct conf *c, struct str name, struct str value, const char *where,
+                  struct errmsg *e)
 {
     enum err code = set(c, PLACE_SET, name, value, e);
     if (code && where) err_prefix(e, code, "%s", where);
     return code;
 }
 
-enum err conf_set_runtime(struct conf *c, struct str name, struct str value, const char *where, struct errmsg *e)
+enum err conf_set_runtime(struct conf *c, struct str name, struct str value, const char *where,
+                          struct errmsg *e)
 {
     const struct conf_value *v = find(c, name);
     if (!v || v->row->flags & CONF_RUNTIME) return conf_set(c, name, value, where, e);
@@ -242,7 +270,8 @@ static enum err unquote(struct str s, struct buf *out)
 static struct str without_comment(struct str s)
 {
     for (size_t i = 0; i < s.n; i++)
-        if (s.p[i] == '#' && (!i || s.p[i - 1] == ' ' || s.p[i - 1] == '\t')) return str_trim(str_sub(s, 0, i));
+        if (s.p[i] == '#' && (!i || s.p[i - 1] == ' ' || s.p[i - 1] == '\t'))
+            return str_trim(str_sub(s, 0, i));
     return s;
 }
 
@@ -267,9 +296,12 @@ static enum err read_line(struct conf *c, struct str line, struct errmsg *e)
         if (!value.n && !equals) code = ERR_AGAIN;
     }
     if (code == ERR_INVALID)
-        code = err_set(e, ERR_INVALID, "option " STR_FMT ": expected the value to end with its closing quote", STR_ARG(name));
+        code = err_set(e, ERR_INVALID,
+                       "option " STR_FMT ": expected the value to end with its closing quote",
+                       STR_ARG(name));
     else if (code)
-        code = err_set(e, ERR_INVALID, "option " STR_FMT ": expected a value after the name", STR_ARG(name));
+        code = err_set(e, ERR_INVALID, "option " STR_FMT ": expected a value after the name",
+                       STR_ARG(name));
     else
         code = set(c, PLACE_FILE, name, value, e);
     buf_fini(&plain);
@@ -347,7 +379,8 @@ struct args {
 /* --name, --no-name, --name=value, -m; *value.p stays NULL when none was joined on. */
 static enum err read_option(struct conf *c, struct args *a, struct errmsg *e)
 {
-    struct str arg = str_of(a->argv[a->i]), name = str_sub(arg, arg.p[1] == '-' ? 2 : 1, arg.n), value = {NULL, 0};
+    struct str arg = str_of(a->argv[a->i]), name = str_sub(arg, arg.p[1] == '-' ? 2 : 1, arg.n),
+               value = {NULL, 0};
     ptrdiff_t equals = str_find_char(name, '=');
     if (equals >= 0) {
         value = str_sub(name, (size_t)equals + 1, name.n);
@@ -359,16 +392,19 @@ static enum err read_option(struct conf *c, struct args *a, struct errmsg *e)
     if (!v || (negated && v->row->type != CONF_BOOL)) {
         bool config = same_name(name, STR("config"));
         if (!config) return unknown(c, name, e);
-        if (!value.p && !next) return err_set(e, ERR_INVALID, "option config: expected a file name after --config");
+        if (!value.p && !next)
+            return err_set(e, ERR_INVALID, "option config: expected a file name after --config");
         return conf_read_file(c, value.p ? value.p : a->argv[++a->i], e);
     }
     if (negated)
         return value.p ? err_set(e, ERR_INVALID, "option %s: --no-... takes no value", v->row->name)
                        : keep(v, PLACE_ARGS, STR("false"), e);
-    if (v->row->type == CONF_BOOL && !value.p && !(next && read_bool(str_of(a->argv[a->i + 1]), &yes)))
+    if (v->row->type == CONF_BOOL && !value.p &&
+        !(next && read_bool(str_of(a->argv[a->i + 1]), &yes)))
         return keep(v, PLACE_ARGS, STR("true"), e);
     if (!value.p && (!next || !strncmp(a->argv[a->i + 1], "--", 2)))
-        return err_set(e, ERR_INVALID, "option %s: expected a value after " STR_FMT, v->row->name, STR_ARG(arg));
+        return err_set(e, ERR_INVALID, "option %s: expected a value after " STR_FMT, v->row->name,
+                       STR_ARG(arg));
     return keep(v, PLACE_ARGS, value.p ? value : str_of(a->argv[++a->i]), e);
 }
 
@@ -376,10 +412,13 @@ enum err conf_read_args(struct conf *c, int argc, char **argv, struct errmsg *e)
 {
     for (struct args a = {argv, argc, 1}; a.i < argc; a.i++) {
         const char *arg = argv[a.i];
-        bool help = !strcmp(arg, "--help") || (!strcmp(arg, "-h") && !find(c, STR("h")));
+        c->help_as_markdown = !strcmp(arg, "--help-markdown");
+        bool help = c->help_as_markdown || !strcmp(arg, "--help") ||
+                    (!strcmp(arg, "-h") && !find(c, STR("h")));
         if (help) return err_set(e, ERR_CANCELLED, "help was asked for");
         if (arg[0] != '-' || !arg[1] || !strcmp(arg, "--"))
-            return err_set(e, ERR_INVALID, "unexpected argument \"%.64s\": options look like --name value", arg);
+            return err_set(e, ERR_INVALID,
+                           "unexpected argument \"%.64s\": options look like --name value", arg);
         enum err code = read_option(c, &a, e);
         if (code) return code;
     }
@@ -408,5 +447,11 @@ double conf_float(const struct conf *c, const char *name)
     return v->d;
 }
 
-const char *conf_str(const struct conf *c, const char *name) { return must_find(c, name)->text; }
-bool conf_is_set(const struct conf *c, const char *name) { return must_find(c, name)->place != PLACE_PRESET; }
+const char *conf_str(const struct conf *c, const char *name)
+{
+    return must_find(c, name)->text;
+}
+bool conf_is_set(const struct conf *c, const char *name)
+{
+    return must_find(c, name)->place != PLACE_PRESET;
+}

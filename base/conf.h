@@ -19,14 +19,15 @@ enum conf_flags {
 };
 
 struct conf_row {
-    const char *name;      /* "cache_ttl_s" */
+    const char *name; /* "cache_ttl_s" */
     enum conf_type type;
-    const char *preset;    /* default as text */
-    double min, max;       /* for INT and FLOAT, both 0 = unbounded; for STR max = bytes, 0 = 4096 */
-    const char *unit;      /* "ms", "bytes", "" */
+    const char *preset; /* default as text */
+    double min, max;    /* for INT and FLOAT, both 0 = unbounded; for STR max = bytes, 0 = 4096 */
+    const char *unit;   /* "ms", "bytes", "" */
     unsigned flags;
     const char *help;
-    const char *alias;     /* other spellings separated by spaces: "m c max-model-len"; NULL = none. One letter = -m */
+    const char *
+        alias; /* other spellings separated by spaces: "m c max-model-len"; NULL = none. One letter = -m */
 };
 
 struct conf;
@@ -35,22 +36,26 @@ struct conf *conf_new(const struct conf_row *rows, size_t n_rows);
 void conf_free(struct conf *c);
 /* Sets by name or alias from text; e says "option cache_ttl_s: 0 is below 1 s" etc. Unknown (ERR_NOT_FOUND): names the nearest one.
  * A list is replaced whole (values joined by \n). where is put before the message; NULL = nothing. A refused value changes nothing. */
-MUST enum err conf_set(struct conf *c, struct str name, struct str value, const char *where, struct errmsg *e);
+MUST enum err conf_set(struct conf *c, struct str name, struct str value, const char *where,
+                       struct errmsg *e);
 /* The same for a program that runs already: an option without CONF_RUNTIME is refused. */
-MUST enum err conf_set_runtime(struct conf *c, struct str name, struct str value, const char *where, struct errmsg *e);
+MUST enum err conf_set_runtime(struct conf *c, struct str name, struct str value, const char *where,
+                               struct errmsg *e);
 /* `name value` or `name = value` lines, '#' comments; errors carry file:line. */
 MUST enum err conf_read_file(struct conf *c, const char *path, struct errmsg *e);
 /* The same from memory; path is for messages. */
 MUST enum err conf_read_text(struct conf *c, const char *path, struct str text, struct errmsg *e);
 MUST enum err conf_read_env(struct conf *c, struct errmsg *e);
 /* --name value, --name=value, -m value, --flag / --no-flag for booleans, --config FILE. Stops with ERR_CANCELLED when --help was
- * asked for (printed by the caller through conf_help). Positional arguments are refused. argv[0] is passed over. */
+ * asked for (printed by the caller through conf_help; --help-markdown makes that the
+ * table of docs/config.md). Positional arguments are refused. argv[0] is passed over. */
 MUST enum err conf_read_args(struct conf *c, int argc, char **argv, struct errmsg *e);
 bool conf_bool(const struct conf *c, const char *name);
 int64_t conf_int(const struct conf *c, const char *name);
 double conf_float(const struct conf *c, const char *name);
-const char *conf_str(const struct conf *c, const char *name); /* borrowed until the next set; "" when empty */
-bool conf_is_set(const struct conf *c, const char *name);     /* anything but the default */
+const char *conf_str(const struct conf *c,
+                     const char *name); /* borrowed until the next set; "" when empty */
+bool conf_is_set(const struct conf *c, const char *name); /* anything but the default */
 void conf_help(const struct conf *c, struct buf *out);
 void conf_markdown(const struct conf *c, struct buf *out);
 

@@ -18,6 +18,7 @@ struct conf_value {
 struct conf {
     struct conf_value *values;
     size_t n;
+    bool help_as_markdown; /* --help-markdown */
 };
 
 enum { CONF_ENV_BYTES = 96 };

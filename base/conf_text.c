@@ -78,6 +78,10 @@ static void write_wrapped(struct buf *out, size_t column, struct str text)
 
 void conf_help(const struct conf *c, struct buf *out)
 {
+    if (c->help_as_markdown) {
+        conf_markdown(c, out);
+        return;
+    }
     for (size_t i = 0; i < c->n; i++) {
         const struct conf_row *r = c->values[i].row;
         struct buf text;
@@ -93,9 +97,9 @@ void conf_help(const struct conf *c, struct buf *out)
         write_wrapped(out, out->n - start, buf_view(&text));
         buf_fini(&text);
     }
-    write_wrapped(
-        out, (size_t)0,
-        STR("--config FILE reads a file of `name value` lines; every option is also read from the environment as DEJA_NAME"));
+    write_wrapped(out, (size_t)0,
+                  STR("--config FILE reads a file of `name value` lines; every option is also read "
+                      "from the environment as DEJA_NAME"));
 }
 
 /* A cell: no bar may end it. */
@@ -111,7 +115,8 @@ static void write_cell(struct buf *out, const char *text)
 
 void conf_markdown(const struct conf *c, struct buf *out)
 {
-    buf_z(out, "| option | default | range | unit | runtime | environment | what |\n| --- | --- | --- | --- | --- | --- | --- |\n");
+    buf_z(out, "| option | default | range | unit | runtime | environment | what |\n| --- | --- | "
+               "--- | --- | --- | --- | --- |\n");
     for (size_t i = 0; i < c->n; i++) {
         const struct conf_row *r = c->values[i].row;
         char env[CONF_ENV_BYTES];

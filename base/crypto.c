@@ -53,7 +53,9 @@ static enum err digest_fd(int fd, EVP_MD_CTX *md, char *block)
 enum err sha256_file_hex(const char *path, char out[65], struct errmsg *e)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "%s: %s", path, strerror(errno));
+    if (fd < 0)
+        return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "%s: %s", path,
+                       strerror(errno));
     EVP_MD_CTX *md = EVP_MD_CTX_new();
     char *block = xmalloc(READ_BYTES);
     uint8_t digest[32];
@@ -77,8 +79,9 @@ void hmac_sha256(struct str key, struct str bytes, uint8_t out[32])
 {
     ASSERT(key.n <= INT32_MAX);
     unsigned n = 0;
-    const unsigned char *done = HMAC(EVP_sha256(), key.p ? key.p : "", (int)key.n,
-                                     (const unsigned char *)(bytes.p ? bytes.p : ""), bytes.n, out, &n);
+    const unsigned char *done =
+        HMAC(EVP_sha256(), key.p ? key.p : "", (int)key.n,
+             (const unsigned char *)(bytes.p ? bytes.p : ""), bytes.n, out, &n);
     ASSERT(done && n == 32);
 }
 

@@ -54,6 +54,7 @@ enum err err_prefix(struct errmsg *e, enum err code, const char *fmt, ...) PRINT
     do {                                                                                           \
         if (__builtin_expect(!(cond), 0)) assert_failed(__FILE__, __LINE__, #cond);                \
     } while (0)
-__attribute__((noreturn)) void assert_failed(const char *file, int line, const char *cond); /* also read as C++ */
+__attribute__((noreturn)) void assert_failed(const char *file, int line,
+                                             const char *cond); /* also read as C++ */
 
 #endif

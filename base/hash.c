@@ -5,14 +5,20 @@
 #include <string.h>
 #include <xxhash.h>
 
-static struct hash128 from_xxh(XXH128_hash_t h) { return (struct hash128){h.high64, h.low64}; }
+static struct hash128 from_xxh(XXH128_hash_t h)
+{
+    return (struct hash128){h.high64, h.low64};
+}
 
 struct hash128 hash_bytes(uint64_t seed, struct str bytes)
 {
     return from_xxh(XXH3_128bits_withSeed(bytes.n ? bytes.p : "", bytes.n, seed));
 }
 
-bool hash_eq(struct hash128 a, struct hash128 b) { return a.hi == b.hi && a.lo == b.lo; }
+bool hash_eq(struct hash128 a, struct hash128 b)
+{
+    return a.hi == b.hi && a.lo == b.lo;
+}
 
 void hash_hex(struct hash128 h, char out[33])
 {
@@ -49,7 +55,10 @@ void hasher_field(struct hasher *h, char tag, struct str bytes)
     if (bytes.n) XXH3_128bits_update(h->state, bytes.p, bytes.n);
 }
 
-void hasher_u64(struct hasher *h, char tag, uint64_t v) { hasher_field(h, tag, (struct str){(char *)&v, sizeof v}); }
+void hasher_u64(struct hasher *h, char tag, uint64_t v)
+{
+    hasher_field(h, tag, (struct str){(char *)&v, sizeof v});
+}
 
 struct hash128 hasher_close(struct hasher *h)
 {

@@ -36,13 +36,17 @@ static int hex_value(unsigned char c)
     return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 }
 
-static bool is_text(unsigned char c) { return c == '\t' || (c >= 0x20 && c != 0x7F); }
+static bool is_text(unsigned char c)
+{
+    return c == '\t' || (c >= 0x20 && c != 0x7F);
+}
 
 static enum err size_byte(struct http_body *b, unsigned char c)
 {
     int digit = hex_value(c);
     if (digit >= 0) {
-        if (++b->n_digits > SIZE_DIGITS_MAX || b->left > (uint64_t)INT64_MAX >> 4) return ERR_CORRUPT;
+        if (++b->n_digits > SIZE_DIGITS_MAX || b->left > (uint64_t)INT64_MAX >> 4)
+            return ERR_CORRUPT;
         b->left = b->left << 4 | (uint64_t)digit;
         return OK;
     }
@@ -58,21 +62,26 @@ static enum err trailer_byte(struct http_body *b, unsigned char c)
     char one = (char)c;
     bool token = http_token_ok((struct str){&one, 1});
     switch (b->phase) {
-    case TRAILER_START: b->phase = c == '\r' ? END_LF : TRAILER_NAME; return token || c == '\r' ? OK : ERR_CORRUPT;
+    case TRAILER_START:
+        b->phase = c == '\r' ? END_LF : TRAILER_NAME;
+        return token || c == '\r' ? OK : ERR_CORRUPT;
     case TRAILER_NAME:
         if (c == ':') b->phase = TRAILER_VALUE;
         return token || c == ':' ? OK : ERR_CORRUPT;
     case TRAILER_VALUE:
         if (c == '\r') b->phase = TRAILER_LF;
         return is_text(c) || c == '\r' ? OK : ERR_CORRUPT;
-    default: /* TRAILER_LF */ b->phase = TRAILER_START; return c == '\n' ? OK : ERR_CORRUPT;
+    default: /* TRAILER_LF */
+        b->phase = TRAILER_START;
+        return c == '\n' ? OK : ERR_CORRUPT;
     }
 }
 
 static enum err framing_byte(struct http_body *b, unsigned char c)
 {
     switch (b->phase) {
-    case SIZE: return size_byte(b, c);
+    case SIZE:
+        return size_byte(b, c);
     case EXTENSION:
         if (++b->n_line > CHUNK_LINE_MAX) return ERR_CORRUPT;
         if (c == '\r') b->phase = SIZE_LF;
@@ -82,10 +91,17 @@ static enum err framing_byte(struct http_body *b, unsigned char c)
         b->n_digits = 0;
         b->phase = b->left ? CONTENT : TRAILER_START;
         return c == '\n' ? OK : ERR_CORRUPT;
-    case CONTENT_CR: b->phase = CONTENT_LF; return c == '\r' ? OK : ERR_CORRUPT;
-    case CONTENT_LF: b->phase = SIZE; return c == '\n' ? OK : ERR_CORRUPT;
-    case END_LF: b->done = true; return c == '\n' ? OK : ERR_CORRUPT;
-    default: return trailer_byte(b, c);
+    case CONTENT_CR:
+        b->phase = CONTENT_LF;
+        return c == '\r' ? OK : ERR_CORRUPT;
+    case CONTENT_LF:
+        b->phase = SIZE;
+        return c == '\n' ? OK : ERR_CORRUPT;
+    case END_LF:
+        b->done = true;
+        return c == '\n' ? OK : ERR_CORRUPT;
+    default:
+        return trailer_byte(b, c);
     }
 }
 

@@ -58,7 +58,8 @@ void pool_put(struct client_conn *c)
     if (p->idle) p->idle->prev = c;
     p->idle = c;
     p->n_idle++;
-    if (client->stats.idle_connections++ == 0) loop_timer_arm(client->sweep_timer, sweep_every_ms(client));
+    if (client->stats.idle_connections++ == 0)
+        loop_timer_arm(client->sweep_timer, sweep_every_ms(client));
     if (p->n_idle > client->options.idle_per_origin_max || client->closing) conn_drop(c);
 }
 
@@ -81,7 +82,8 @@ static void sweep(void *arg)
     for (struct client_pool *p = client->pools; p; p = p->next) {
         for (struct client_conn *c = p->idle, *next; c; c = next) {
             next = c->next;
-            if (now_ms - c->idle_since_ms >= (uint64_t)client->options.idle_timeout_ms) conn_drop(c);
+            if (now_ms - c->idle_since_ms >= (uint64_t)client->options.idle_timeout_ms)
+                conn_drop(c);
         }
     }
     if (client->stats.idle_connections) loop_timer_arm(client->sweep_timer, sweep_every_ms(client));
@@ -114,17 +116,18 @@ static void deadline_passed(struct http_call *call)
             call->unsent_seen = unsent;
             call_deadline(call, o->idle_timeout_ms);
         } else {
-            call_finish(call, ERR_TIMEOUT, "%s port %d took no byte of the request for %d ms", host, port,
-                        o->idle_timeout_ms);
+            call_finish(call, ERR_TIMEOUT, "%s port %d took no byte of the request for %d ms", host,
+                        port, o->idle_timeout_ms);
         }
         return;
     }
     case CALL_AWAITING:
-        call_finish(call, ERR_TIMEOUT, "%s port %d gave no reply within %d ms", host, port, o->first_byte_timeout_ms);
+        call_finish(call, ERR_TIMEOUT, "%s port %d gave no reply within %d ms", host, port,
+                    o->first_byte_timeout_ms);
         return;
     case CALL_BODY:
-        call_finish(call, ERR_TIMEOUT, "%s port %d fell silent for %d ms inside the reply", host, port,
-                    o->idle_timeout_ms);
+        call_finish(call, ERR_TIMEOUT, "%s port %d fell silent for %d ms inside the reply", host,
+                    port, o->idle_timeout_ms);
     }
 }
 
@@ -215,7 +218,8 @@ static void dial(struct http_call *call)
     call->state = CALL_DIALLING;
     call->on_reused = false;
     call_deadline(call, call->options.connect_timeout_ms);
-    call->dial = dial_start(call->client->resolver, call->origin.host, call->origin.port, on_dialled, call);
+    call->dial =
+        dial_start(call->client->resolver, call->origin.host, call->origin.port, on_dialled, call);
 }
 
 void call_lost_early(struct http_call *call, const char *why)
@@ -280,7 +284,8 @@ static void set_defaults(struct http_call *call)
     o->body = (struct str){NULL, 0};
 }
 
-struct http_call *http_call(struct http_client *c, const struct http_call_options *o, const struct http_call_handler *h)
+struct http_call *http_call(struct http_client *c, const struct http_call_options *o,
+                            const struct http_call_handler *h)
 {
     ASSERT(!c->closing && h->on_done);
     struct http_call *call = xcalloc(1, sizeof *call);
@@ -300,7 +305,8 @@ struct http_call *http_call(struct http_client *c, const struct http_call_option
     buf_init(&call->request, o->body.n + HEAD_BYTES_MAX);
     enum err bad = http_request_write(&call->request, o, &call->failure);
     set_defaults(call);
-    if (!bad && call->origin.tls && !c->tls) bad = http_tls_new(&c->tls, c->ca_file, &call->failure);
+    if (!bad && call->origin.tls && !c->tls)
+        bad = http_tls_new(&c->tls, c->ca_file, &call->failure);
     if (bad)
         call_kick(call);
     else
@@ -351,7 +357,10 @@ struct http_client *http_client_new(struct loop *l, const struct http_client_opt
     return c;
 }
 
-struct http_client_stats http_client_stats(const struct http_client *c) { return c->stats; }
+struct http_client_stats http_client_stats(const struct http_client *c)
+{
+    return c->stats;
+}
 
 void http_client_free(struct http_client *c)
 {

@@ -45,7 +45,8 @@ struct http_call_options {
     int first_byte_timeout_ms; /* request sent -> status line; 0 = 60000 */
     int idle_timeout_ms;       /* longest silence afterwards; 0 = 60000 */
     size_t body_max;           /* 0 = 64 MiB -> ERR_TOO_LARGE */
-    bool retry_stale;          /* a kept-alive connection that dies before any byte: try once on a fresh one */
+    bool
+        retry_stale; /* a kept-alive connection that dies before any byte: try once on a fresh one */
 };
 struct http_reply_head {
     int status;
@@ -54,7 +55,7 @@ struct http_reply_head {
 };
 struct http_call_handler {
     void (*on_head)(void *arg, const struct http_reply_head *head); /* may be NULL */
-    void (*on_body)(void *arg, struct str bytes);                   /* as it arrives, de-chunked; may be NULL */
+    void (*on_body)(void *arg, struct str bytes); /* as it arrives, de-chunked; may be NULL */
     /* err OK: the reply was complete. ERR_UNAVAILABLE: no connection (name, refusal, TLS, connect_timeout_ms): nothing
      * was sent. ERR_CLOSED: cut off (also a short Content-Length or unfinished chunk), ERR_TIMEOUT, ERR_TOO_LARGE,
      * ERR_CORRUPT (not HTTP), ERR_INVALID (the call's own method, path or headers), ERR_CANCELLED. e has a sentence,
@@ -65,11 +66,13 @@ struct http_call_handler {
 /* Never NULL. */
 struct http_call *http_call(struct http_client *c, const struct http_call_options *o,
                             const struct http_call_handler *h);
-void http_call_cancel(struct http_call *call); /* on_done(ERR_CANCELLED) follows; idempotent; dead after on_done */
+void http_call_cancel(
+    struct http_call *call); /* on_done(ERR_CANCELLED) follows; idempotent; dead after on_done */
 /* Back-pressure: stop and go on reading the body. While paused no time-out runs and a cut is not noticed. */
 void http_call_pause(struct http_call *call);
 void http_call_resume(struct http_call *call);
 
-struct str http_head_find(const struct http_reply_head *head, const char *name); /* empty when absent */
+struct str http_head_find(const struct http_reply_head *head,
+                          const char *name); /* empty when absent */
 
 #endif

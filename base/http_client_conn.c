@@ -80,7 +80,8 @@ static bool take_head(struct client_conn *c, struct str in)
     if (result == ERR_AGAIN) return true;
     if (result) {
         fail(c, why.status == 431 ? ERR_TOO_LARGE : ERR_CORRUPT,
-             why.status == 431 ? "the reply's header is too large" : "the reply is not valid HTTP/1.1");
+             why.status == 431 ? "the reply's header is too large"
+                               : "the reply is not valid HTTP/1.1");
         return false;
     }
     if (c->head.status >= 200) return deliver_head(c);
@@ -120,7 +121,8 @@ static void take_end(struct client_conn *c)
         reply_done(c);
     } else if (call->any_received) {
         fail(c, ERR_CLOSED,
-             call->state == CALL_BODY ? "the reply was cut off" : "the connection closed inside the reply's header");
+             call->state == CALL_BODY ? "the reply was cut off"
+                                      : "the connection closed inside the reply's header");
     } else {
         release(c, false);
         call_lost_early(call, "the connection closed before any reply");
@@ -157,7 +159,8 @@ static void on_read(struct bufferevent *bev, void *arg)
     uint64_t entered = loop_enter(l);
     struct http_call *call = c->call;
     if (call) {
-        if (call->state == CALL_BODY && !call->paused) call_deadline(call, call->options.idle_timeout_ms);
+        if (call->state == CALL_BODY && !call->paused)
+            call_deadline(call, call->options.idle_timeout_ms);
         conn_take_input(c);
     } else if (evbuffer_get_length(bufferevent_get_input(bev))) {
         conn_drop(c); /* nobody asked for anything */

@@ -145,7 +145,8 @@ static bool thread_start(struct lookup *k)
 static struct cached *find_cached(struct resolver *r, const char *host)
 {
     for (int i = 0; i < CACHED_MAX; i++)
-        if (r->cached[i].until_ms > clock_ms() && !strcmp(r->cached[i].host, host)) return &r->cached[i];
+        if (r->cached[i].until_ms > clock_ms() && !strcmp(r->cached[i].host, host))
+            return &r->cached[i];
     return NULL;
 }
 
@@ -191,7 +192,8 @@ static void lookup_done(void *arg)
         d->lookup = NULL;
         d->addresses = k->addresses;
         if (k->failure)
-            err_set(&d->why, ERR_UNAVAILABLE, "the name %s is not known: %s", d->host, gai_strerror(k->failure));
+            err_set(&d->why, ERR_UNAVAILABLE, "the name %s is not known: %s", d->host,
+                    gai_strerror(k->failure));
         try_next(d);
     }
     mem_free(k);
@@ -278,7 +280,8 @@ static void finish(struct dial *d, int fd)
 
 static void attempt_failed(struct dial *d, int number)
 {
-    err_set(&d->why, ERR_UNAVAILABLE, "no connection to %s port %d: %s", d->host, d->port, strerror(number));
+    err_set(&d->why, ERR_UNAVAILABLE, "no connection to %s port %d: %s", d->host, d->port,
+            strerror(number));
     drop_attempt(d);
     d->i++;
     try_next(d);
@@ -307,7 +310,8 @@ static void on_writable(evutil_socket_t fd, short what, void *arg)
 static int begin_attempt(struct dial *d)
 {
     struct sockaddr_storage *a = &d->addresses.at[d->i];
-    socklen_t n = a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+    socklen_t n =
+        a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
     int one = 1;
     if (a->ss_family == AF_INET6)
         ((struct sockaddr_in6 *)a)->sin6_port = htons((uint16_t)d->port);
@@ -328,7 +332,8 @@ static void try_next(void *arg)
 {
     struct dial *d = arg;
     if (d->ev) { /* the timer: this address is slow and another is left */
-        err_set(&d->why, ERR_UNAVAILABLE, "no connection to %s port %d: no answer", d->host, d->port);
+        err_set(&d->why, ERR_UNAVAILABLE, "no connection to %s port %d: no answer", d->host,
+                d->port);
         drop_attempt(d);
         d->i++;
     }
@@ -338,7 +343,8 @@ static void try_next(void *arg)
             if (d->i + 1 < d->addresses.n) loop_timer_arm(d->timer, NEXT_ADDRESS_MS);
             return;
         }
-        err_set(&d->why, ERR_UNAVAILABLE, "no connection to %s port %d: %s", d->host, d->port, strerror(number));
+        err_set(&d->why, ERR_UNAVAILABLE, "no connection to %s port %d: %s", d->host, d->port,
+                strerror(number));
         drop_attempt(d);
     }
     finish(d, -1);

@@ -101,7 +101,8 @@ void pool_put(struct client_conn *c); /* it is clean and waits for the next call
 void pool_remove(struct client_conn *c);
 
 /* http_client_conn.c */
-struct client_conn *conn_over(struct http_client *client, struct client_pool *pool, int fd); /* NULL: fd is closed */
+struct client_conn *conn_over(struct http_client *client, struct client_pool *pool,
+                              int fd); /* NULL: fd is closed */
 void conn_drop(struct client_conn *c);
 void conn_send(struct client_conn *c, struct http_call *call);
 void conn_take_input(struct client_conn *c);

@@ -53,7 +53,9 @@ enum err http_origin_parse(struct str url, struct http_origin *out, struct errms
     struct str rest, host, port;
     o.tls = str_ieq(str_sub(url, 0, 8), STR("https://"));
     if (!o.tls && !str_ieq(str_sub(url, 0, 7), STR("http://")))
-        return err_set(e, ERR_INVALID, "\"" STR_FMT "\": expected http://host[:port][/path] or https://", STR_ARG(url));
+        return err_set(e, ERR_INVALID,
+                       "\"" STR_FMT "\": expected http://host[:port][/path] or https://",
+                       STR_ARG(url));
     rest = str_sub(url, o.tls ? 8 : 7, url.n);
     ptrdiff_t slash = str_find_char(rest, '/');
     struct str authority = slash < 0 ? rest : str_sub(rest, 0, (size_t)slash);
@@ -61,18 +63,22 @@ enum err http_origin_parse(struct str url, struct http_origin *out, struct errms
     while (path.n && path.p[path.n - 1] == '/')
         path.n--;
     if (str_find_char(authority, '@') >= 0)
-        return err_set(e, ERR_INVALID, "URL: user and password are not taken from it, give the key as an option");
+        return err_set(e, ERR_INVALID,
+                       "URL: user and password are not taken from it, give the key as an option");
     bool literal = authority.n && authority.p[0] == '[';
-    if (!split_authority(authority, &host, &port) || !host_ok(host) || (!literal && str_find_char(host, ':') >= 0))
+    if (!split_authority(authority, &host, &port) || !host_ok(host) ||
+        (!literal && str_find_char(host, ':') >= 0))
         return err_set(e, ERR_INVALID, "\"" STR_FMT "\": the host is not valid", STR_ARG(url));
     if (host.n >= sizeof o.host || path.n >= sizeof o.base_path)
         return err_set(e, ERR_TOO_LARGE, "URL: host and path may have 255 bytes each");
     if (!path_ok(path) || str_find_char(path, '?') >= 0)
-        return err_set(e, ERR_INVALID, "\"" STR_FMT "\": the path must be plain, without query or fragment",
+        return err_set(e, ERR_INVALID,
+                       "\"" STR_FMT "\": the path must be plain, without query or fragment",
                        STR_ARG(url));
     int64_t number = o.tls ? 443 : 80;
     if (port.n && str_to_i64(port, 1, 65535, &number))
-        return err_set(e, ERR_INVALID, "\"" STR_FMT "\": the port must be 1 to 65535", STR_ARG(url));
+        return err_set(e, ERR_INVALID, "\"" STR_FMT "\": the port must be 1 to 65535",
+                       STR_ARG(url));
     o.port = (int)number;
     copy_lower(o.host, host);
     memcpy(o.base_path, path.p ? path.p : "", path.n);
@@ -87,9 +93,9 @@ struct str http_head_find(const struct http_reply_head *head, const char *name)
 
 static bool is_clients_own(struct str name)
 {
-    static const char *const own[] = {"host",       "content-length",  "connection", "transfer-encoding",
-                                      "keep-alive", "upgrade",         "te",         "trailer",
-                                      "expect",     "proxy-connection"};
+    static const char *const own[] = {
+        "host", "content-length", "connection", "transfer-encoding", "keep-alive", "upgrade",
+        "te",   "trailer",        "expect",     "proxy-connection"};
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
         if (str_ieq(name, str_of(own[i]))) return true;
     return false;
@@ -107,16 +113,20 @@ enum err http_request_write(struct buf *b, const struct http_call_options *o, st
 {
     struct str method = str_of(o->method), path = str_of(o->path);
     if (!http_token_ok(method)) return err_set(e, ERR_INVALID, "the method is not a token");
-    if (!path_ok(path) || !path_ok(str_of(o->origin->base_path)) || (path.n && path.p[0] != '/' && path.p[0] != '?'))
-        return err_set(e, ERR_INVALID, "the path must begin with '/' and hold no blanks or control characters");
+    if (!path_ok(path) || !path_ok(str_of(o->origin->base_path)) ||
+        (path.n && path.p[0] != '/' && path.p[0] != '?'))
+        return err_set(e, ERR_INVALID,
+                       "the path must begin with '/' and hold no blanks or control characters");
     buf_printf(b, "%s %s%s%s HTTP/1.1\r\n", o->method, o->origin->base_path,
                path.n || o->origin->base_path[0] ? "" : "/", path.n ? o->path : "");
     add_host(b, o->origin);
     for (size_t i = 0; i < o->n_headers; i++) {
         struct http_header h = o->headers[i];
         if (!http_token_ok(h.name) || !http_value_ok(h.value))
-            return err_set(e, ERR_INVALID, "header %zu (\"" STR_FMT "\") holds a line break or its name is no token", i,
-                           STR_ARG(h.name));
+            return err_set(e, ERR_INVALID,
+                           "header %zu (\"" STR_FMT
+                           "\") holds a line break or its name is no token",
+                           i, STR_ARG(h.name));
         if (is_clients_own(h.name)) continue;
         buf_str(b, h.name);
         buf_z(b, ": ");
@@ -127,5 +137,7 @@ enum err http_request_write(struct buf *b, const struct http_call_options *o, st
     if (o->body.n || sends_body) buf_printf(b, "Content-Length: %zu\r\n", o->body.n);
     buf_z(b, "Connection: keep-alive\r\n\r\n");
     buf_str(b, o->body);
-    return buf_failed(b) ? err_set(e, ERR_TOO_LARGE, "no memory for a request of %zu bytes", o->body.n) : OK;
+    return buf_failed(b)
+               ? err_set(e, ERR_TOO_LARGE, "no memory for a request of %zu bytes", o->body.n)
+               : OK;
 }

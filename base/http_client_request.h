@@ -5,6 +5,7 @@
 #include "base/http_parse.h"
 
 /* Appends head and body. ERR_INVALID: method, path or a header cannot be sent; ERR_TOO_LARGE: no memory. */
-MUST enum err http_request_write(struct buf *b, const struct http_call_options *o, struct errmsg *e);
+MUST enum err http_request_write(struct buf *b, const struct http_call_options *o,
+                                 struct errmsg *e);
 
 #endif

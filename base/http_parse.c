@@ -48,7 +48,10 @@ void http_head_clear(struct http_head *h)
     *h = fresh;
 }
 
-bool http_head_begun(const struct http_head *h) { return h->raw.n > 0; }
+bool http_head_begun(const struct http_head *h)
+{
+    return h->raw.n > 0;
+}
 
 struct str http_fields_find(const struct http_header *fields, size_t n, const char *name)
 {
@@ -58,7 +61,8 @@ struct str http_fields_find(const struct http_header *fields, size_t n, const ch
     return (struct str){NULL, 0};
 }
 
-bool http_fields_have_token(const struct http_header *fields, size_t n, const char *name, const char *token)
+bool http_fields_have_token(const struct http_header *fields, size_t n, const char *name,
+                            const char *token)
 {
     struct str wanted = str_of(name), sought = str_of(token);
     for (size_t i = 0; i < n; i++) {
@@ -80,9 +84,11 @@ bool http_value_ok(struct str value)
 bool http_token_ok(struct str name)
 {
     static const bool token[256] = {
-        ['0' ... '9'] = true, ['A' ... 'Z'] = true, ['a' ... 'z'] = true, ['!'] = true, ['#'] = true, ['$'] = true,
-        ['%'] = true,         ['&'] = true,         ['\''] = true,        ['*'] = true, ['+'] = true, ['-'] = true,
-        ['.'] = true,         ['^'] = true,         ['_'] = true,         ['`'] = true, ['|'] = true, ['~'] = true};
+        ['0' ... '9'] = true, ['A' ... 'Z'] = true, ['a' ... 'z'] = true, ['!'] = true,
+        ['#'] = true,         ['$'] = true,         ['%'] = true,         ['&'] = true,
+        ['\''] = true,        ['*'] = true,         ['+'] = true,         ['-'] = true,
+        ['.'] = true,         ['^'] = true,         ['_'] = true,         ['`'] = true,
+        ['|'] = true,         ['~'] = true};
     for (size_t i = 0; i < name.n; i++)
         if (!token[(unsigned char)name.p[i]]) return false;
     return name.n > 0;
@@ -91,16 +97,19 @@ bool http_token_ok(struct str name)
 /* --- lines */
 
 /* Empty lines before a message are tolerated, two of them (RFC 9112 2.2). Sets *i to the first byte that counts. */
-static enum err skip_empty_lines(struct http_head *h, struct str in, size_t *i, struct http_refusal *why)
+static enum err skip_empty_lines(struct http_head *h, struct str in, size_t *i,
+                                 struct http_refusal *why)
 {
     for (; *i < in.n; ++*i) {
         bool within = h->n_skipped & 1; /* a CR was seen */
         if (in.p[*i] == (within ? '\n' : '\r')) {
-            if (++h->n_skipped > SKIPPED_MAX) return bad_request(why, "Too many empty lines before the request.");
+            if (++h->n_skipped > SKIPPED_MAX)
+                return bad_request(why, "Too many empty lines before the request.");
             continue;
         }
         if (within) return bad_request(why, "A line must end in CR LF.");
-        if (!http_token_ok((struct str){in.p + *i, 1})) return bad_request(why, "This is not an HTTP/1.1 request.");
+        if (!http_token_ok((struct str){in.p + *i, 1}))
+            return bad_request(why, "This is not an HTTP/1.1 request.");
         return OK;
     }
     return ERR_AGAIN;
@@ -111,7 +120,8 @@ static enum err check_line(const struct http_head *h, size_t lf, struct http_ref
 {
     const char *line = h->raw.p + h->line_at;
     size_t n = lf - h->line_at;
-    if (n == 0 || line[n - 1] != '\r') return bad_request(why, "A line must end in CR LF, not in LF alone.");
+    if (n == 0 || line[n - 1] != '\r')
+        return bad_request(why, "A line must end in CR LF, not in LF alone.");
     n--;
     if (n && memchr(line, '\r', n)) return bad_request(why, "CR inside a line.");
     if (n && memchr(line, 0, n)) return bad_request(why, "NUL byte in the head.");
@@ -205,8 +215,10 @@ static enum err read_length(struct str digits, uint64_t *length, struct http_ref
 {
     *length = 0;
     for (size_t i = 0; i < digits.n; i++) {
-        if (digits.p[i] < '0' || digits.p[i] > '9') return bad_request(why, "Content-Length is not a number.");
-        if (i >= LENGTH_DIGITS_MAX) return refuse(why, 413, "body_too_large", "Content-Length is too large.");
+        if (digits.p[i] < '0' || digits.p[i] > '9')
+            return bad_request(why, "Content-Length is not a number.");
+        if (i >= LENGTH_DIGITS_MAX)
+            return refuse(why, 413, "body_too_large", "Content-Length is too large.");
         *length = *length * 10 + (uint64_t)(digits.p[i] - '0');
     }
     return digits.n ? OK : bad_request(why, "Content-Length is empty.");
@@ -219,12 +231,14 @@ static enum err set_framing(struct http_head *h, struct http_refusal *why)
     int n_lengths = count_fields(h, "content-length", &length);
     int n_codings = count_fields(h, "transfer-encoding", &coding);
     h->framing = HTTP_BODY_NONE;
-    if (n_lengths && n_codings) return bad_request(why, "Content-Length and Transfer-Encoding exclude each other.");
+    if (n_lengths && n_codings)
+        return bad_request(why, "Content-Length and Transfer-Encoding exclude each other.");
     if (n_lengths > 1) return bad_request(why, "More than one Content-Length.");
     if (n_codings > 1) return bad_request(why, "More than one Transfer-Encoding.");
     if (n_codings && !h->http_11) return bad_request(why, "Transfer-Encoding needs HTTP/1.1.");
     if (n_codings && !str_ieq(coding, STR("chunked")))
-        return refuse(why, 501, "unsupported_transfer_encoding", "The only transfer coding supported is chunked.");
+        return refuse(why, 501, "unsupported_transfer_encoding",
+                      "The only transfer coding supported is chunked.");
     if (n_codings) h->framing = HTTP_BODY_CHUNKED;
     if (!n_lengths) return OK;
     h->framing = HTTP_BODY_LENGTH;
@@ -235,7 +249,8 @@ static void set_keep_alive(struct http_head *h)
 {
     size_t n = (size_t)h->n_fields;
     bool close = http_fields_have_token(h->fields, n, "connection", "close");
-    h->keep_alive = !close && (h->http_11 || http_fields_have_token(h->fields, n, "connection", "keep-alive"));
+    h->keep_alive =
+        !close && (h->http_11 || http_fields_have_token(h->fields, n, "connection", "keep-alive"));
 }
 
 static bool method_known(struct str method)
@@ -289,13 +304,16 @@ static enum err read_request_line(struct http_head *h, struct http_refusal *why)
     if (!str_next(&rest, ' ', &h->method) || !str_next(&rest, ' ', &h->target))
         return bad_request(why, "The request line is not METHOD TARGET HTTP/1.1.");
     if (!http_token_ok(h->method)) return bad_request(why, "The method is not a token.");
-    bool version = rest.n == 8 && str_starts(rest, STR("HTTP/")) && rest.p[6] == '.' && rest.p[5] >= '0' &&
-                   rest.p[5] <= '9' && rest.p[7] >= '0' && rest.p[7] <= '9';
-    if (!version || !h->target.n) return bad_request(why, "The request line is not METHOD TARGET HTTP/1.1.");
+    bool version = rest.n == 8 && str_starts(rest, STR("HTTP/")) && rest.p[6] == '.' &&
+                   rest.p[5] >= '0' && rest.p[5] <= '9' && rest.p[7] >= '0' && rest.p[7] <= '9';
+    if (!version || !h->target.n)
+        return bad_request(why, "The request line is not METHOD TARGET HTTP/1.1.");
     h->http_11 = str_eqz(rest, "HTTP/1.1");
     if (!h->http_11 && !str_eqz(rest, "HTTP/1.0"))
-        return refuse(why, 505, "unsupported_version", "Only HTTP/1.1 and HTTP/1.0 are spoken here.");
-    if (!method_known(h->method)) return refuse(why, 501, "unsupported_method", "This method is not known here.");
+        return refuse(why, 505, "unsupported_version",
+                      "Only HTTP/1.1 and HTTP/1.0 are spoken here.");
+    if (!method_known(h->method))
+        return refuse(why, 501, "unsupported_method", "This method is not known here.");
     return split_target(h) ? OK : bad_request(why, "The request target is not valid.");
 }
 
@@ -321,7 +339,8 @@ static enum err check_request(struct http_head *h, struct http_refusal *why)
     if (n_expect && h->http_11) {
         h->expects_continue = n_expect == 1 && str_ieq(expect, STR("100-continue"));
         if (!h->expects_continue)
-            return refuse(why, 417, "expectation_failed", "The only expectation known is 100-continue.");
+            return refuse(why, 417, "expectation_failed",
+                          "The only expectation known is 100-continue.");
     }
     set_keep_alive(h);
     return OK;
@@ -334,7 +353,8 @@ static enum err check_reply(struct http_head *h, struct http_refusal *why)
     if (h->status < 100 || h->status > 599 || raw.n < 12 || (raw.p[12] != ' ' && raw.p[12] != '\r'))
         return bad_request(why, "The status line is not valid.");
     h->http_11 = str_starts(raw, STR("HTTP/1.1 "));
-    if (!h->http_11 && !str_starts(raw, STR("HTTP/1.0 "))) return bad_request(why, "The reply is not HTTP/1.1.");
+    if (!h->http_11 && !str_starts(raw, STR("HTTP/1.0 ")))
+        return bad_request(why, "The reply is not HTTP/1.1.");
     enum err bad = set_framing(h, why);
     if (bad) return bad;
     if (h->status < 200 || h->status == 204 || h->status == 304)
@@ -365,9 +385,12 @@ enum err http_head_feed(struct http_head *h, struct str in, size_t *used, struct
         size_t n = in.n - *used, before = h->raw.n, end = 0;
         if (n > PIECE_BYTES) n = PIECE_BYTES;
         if (n > h->raw.max - before) n = h->raw.max - before;
-        if (!n) return refuse(why, 431, "headers_too_large", "The request line and header fields are too large.");
+        if (!n)
+            return refuse(why, 431, "headers_too_large",
+                          "The request line and header fields are too large.");
         buf_add(&h->raw, in.p + *used, n);
-        if (buf_failed(&h->raw)) return refuse(why, 503, "out_of_memory", "No memory for this request now.");
+        if (buf_failed(&h->raw))
+            return refuse(why, 503, "out_of_memory", "No memory for this request now.");
         enum err found = scan_lines(h, &end, why);
         if (found == OK) {
             h->raw.n = end;

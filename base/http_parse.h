@@ -38,15 +38,17 @@ struct http_head {
 
 void http_head_init(struct http_head *h, bool is_reply, size_t bytes_max, int headers_max);
 void http_head_fini(struct http_head *h);
-void http_head_clear(struct http_head *h);       /* ready for the next message; a small buffer is kept */
+void http_head_clear(struct http_head *h); /* ready for the next message; a small buffer is kept */
 bool http_head_begun(const struct http_head *h); /* anything but empty lines has been seen */
 /* Takes bytes until the head is whole. OK: it is, *used of in belonged to it, fields and framing are set. ERR_AGAIN:
  * all was taken, more wanted. ERR_INVALID: refused, *why says so; feed no more. */
-MUST enum err http_head_feed(struct http_head *h, struct str in, size_t *used, struct http_refusal *why);
+MUST enum err http_head_feed(struct http_head *h, struct str in, size_t *used,
+                             struct http_refusal *why);
 /* First header of that name, empty with p NULL when absent. */
 struct str http_fields_find(const struct http_header *fields, size_t n, const char *name);
 /* The list-valued header `name` (all its lines) holds token, case ignored. */
-bool http_fields_have_token(const struct http_header *fields, size_t n, const char *name, const char *token);
+bool http_fields_have_token(const struct http_header *fields, size_t n, const char *name,
+                            const char *token);
 /* A field value may be sent: no CR, LF, NUL. A name: a token. */
 bool http_value_ok(struct str value);
 bool http_token_ok(struct str name);

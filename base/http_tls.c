@@ -51,7 +51,8 @@ static bool is_address(const char *host)
     return inet_pton(AF_INET, host, bytes) == 1 || inet_pton(AF_INET6, host, bytes) == 1;
 }
 
-struct bufferevent *http_tls_connect(struct http_tls *t, struct event_base *base, int fd, const char *host)
+struct bufferevent *http_tls_connect(struct http_tls *t, struct event_base *base, int fd,
+                                     const char *host)
 {
     SSL *ssl = SSL_new(t->ssl_ctx);
     if (!ssl) return NULL;
@@ -78,11 +79,13 @@ void http_tls_explain(struct bufferevent *bev, const char *host, struct errmsg *
     if (verified == X509_V_ERR_HOSTNAME_MISMATCH || verified == X509_V_ERR_IP_ADDRESS_MISMATCH) {
         err_set(e, ERR_UNAVAILABLE, "TLS: the certificate is not for %s", host);
     } else if (verified != X509_V_OK) {
-        err_set(e, ERR_UNAVAILABLE, "TLS: the certificate of %s is not trusted (%s); a private CA goes into ca_file",
+        err_set(e, ERR_UNAVAILABLE,
+                "TLS: the certificate of %s is not trusted (%s); a private CA goes into ca_file",
                 host, X509_verify_cert_error_string(verified));
     } else if (code) {
         const char *reason = ERR_reason_error_string(code);
-        err_set(e, ERR_UNAVAILABLE, "TLS with %s failed: %s", host, reason ? reason : "unknown reason");
+        err_set(e, ERR_UNAVAILABLE, "TLS with %s failed: %s", host,
+                reason ? reason : "unknown reason");
     } else {
         err_set(e, ERR_UNAVAILABLE, "TLS with %s failed: the connection was closed", host);
     }

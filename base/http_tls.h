@@ -13,7 +13,8 @@ MUST enum err http_tls_new(struct http_tls **out, const char *ca_file, struct er
 void http_tls_free(struct http_tls *t); /* NULL is fine */
 /* A bufferevent that shakes hands over the connected fd and owns it; callbacks are deferred to the loop. NULL when out
  * of memory (fd stays the caller's). */
-struct bufferevent *http_tls_connect(struct http_tls *t, struct event_base *base, int fd, const char *host);
+struct bufferevent *http_tls_connect(struct http_tls *t, struct event_base *base, int fd,
+                                     const char *host);
 /* Why the handshake or connection failed, as one sentence: what is wrong with the certificate, if that is it. */
 void http_tls_explain(struct bufferevent *bev, const char *host, struct errmsg *e);
 

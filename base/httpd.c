@@ -91,7 +91,8 @@ static void on_kick(evutil_socket_t fd, short what, void *arg)
 
 /* --- accepting */
 
-static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *peer, int peer_n, void *arg)
+static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *peer,
+                      int peer_n, void *arg)
 {
     (void)listener;
     struct httpd *s = arg;
@@ -105,7 +106,8 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
     struct http_conn *c = conn_new(s, fd, peer, peer_n);
     if (!c || !over) return;
     log_limited(LOG_WARN, "http", "connection refused: %d are open, the maximum", s->n_conns - 1);
-    conn_refuse(c, &(struct http_refusal){503, "too_many_connections", "The server has too many open connections."});
+    conn_refuse(c, &(struct http_refusal){503, "too_many_connections",
+                                          "The server has too many open connections."});
 }
 
 /* Out of descriptors, most likely: without the pause the loop would spin on the same failure. */
@@ -144,7 +146,8 @@ static int socket_listening(const struct addrinfo *a, const struct httpd_options
 
 static enum err open_socket(const struct httpd_options *o, int *fd, struct errmsg *e)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *found = NULL;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV},
+                    *found = NULL;
     struct buf port;
     buf_init(&port, 16);
     buf_printf(&port, "%d", o->port);
@@ -152,13 +155,17 @@ static enum err open_socket(const struct httpd_options *o, int *fd, struct errms
     int failed = range_ok ? getaddrinfo(o->host, port.p, &hints, &found) : EAI_SERVICE;
     buf_fini(&port);
     if (!range_ok) return err_set(e, ERR_RANGE, "port %d is not between 0 and 65535", o->port);
-    if (failed) return err_set(e, ERR_INVALID, "cannot listen on \"%s\": %s", o->host, gai_strerror(failed));
+    if (failed)
+        return err_set(e, ERR_INVALID, "cannot listen on \"%s\": %s", o->host,
+                       gai_strerror(failed));
     *fd = socket_listening(found, o);
     int why = errno;
     freeaddrinfo(found);
     if (*fd >= 0) return OK;
-    if (why == EADDRINUSE) return err_set(e, ERR_UNAVAILABLE, "port %d is in use on %s", o->port, o->host);
-    return err_set(e, ERR_UNAVAILABLE, "cannot listen on %s port %d: %s", o->host, o->port, strerror(why));
+    if (why == EADDRINUSE)
+        return err_set(e, ERR_UNAVAILABLE, "port %d is in use on %s", o->port, o->host);
+    return err_set(e, ERR_UNAVAILABLE, "cannot listen on %s port %d: %s", o->host, o->port,
+                   strerror(why));
 }
 
 static int port_of(int fd)
@@ -170,8 +177,8 @@ static int port_of(int fd)
     return ntohs(((struct sockaddr_in *)&a)->sin_port);
 }
 
-enum err httpd_listen(struct httpd **out, struct loop *l, const struct httpd_options *o, const struct httpd_handler *h,
-                      struct errmsg *e)
+enum err httpd_listen(struct httpd **out, struct loop *l, const struct httpd_options *o,
+                      const struct httpd_handler *h, struct errmsg *e)
 {
     ASSERT(h->on_request);
     struct httpd_options options = *o;
@@ -188,14 +195,18 @@ enum err httpd_listen(struct httpd **out, struct loop *l, const struct httpd_opt
     buf_init(&s->scratch, SCRATCH_MAX);
     s->kick_ev = event_new(loop_base(l), -1, 0, on_kick, s);
     s->accept_timer = loop_timer_new(l, accept_again, s);
-    s->listener = evconnlistener_new(loop_base(l), on_accept, s, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
+    s->listener = evconnlistener_new(loop_base(l), on_accept, s,
+                                     LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
     ASSERT(s->kick_ev && s->listener);
     evconnlistener_set_error_cb(s->listener, on_accept_failed);
     *out = s;
     return OK;
 }
 
-int httpd_port(const struct httpd *s) { return s->port; }
+int httpd_port(const struct httpd *s)
+{
+    return s->port;
+}
 
 struct httpd_stats httpd_stats(const struct httpd *s)
 {

@@ -17,14 +17,15 @@ struct httpd_options {
     int headers_max;     /* 0 = 100 -> 431 */
     size_t body_max;     /* 0 = 8 MiB -> 413, on the running count */
     int connections_max; /* 0 = 4096 -> 503 and close */
-    int pipelined_max;   /* requests read ahead on a connection, as 8 KiB each; 0 = 8: reading pauses beyond it */
+    int pipelined_max; /* requests read ahead on a connection, as 8 KiB each; 0 = 8: reading pauses beyond it */
     int idle_timeout_ms;   /* keep-alive without a request; 0 = 75000 */
     int header_timeout_ms; /* first byte to end of headers; 0 = 10000 -> 408 */
     int body_timeout_ms;   /* longest silence inside a body; 0 = 30000 -> 408 */
     int write_timeout_ms;  /* longest time a client may not read; 0 = 60000 -> connection dropped */
-    size_t write_high;     /* bytes queued to a client before http_write answers false; 0 = 256 KiB */
-    bool reuse_port; /* listeners on other loops of this process will join this port */
-    bool joins_port; /* this one joins; without it a port that anybody has is refused, another process of ours too */
+    size_t write_high; /* bytes queued to a client before http_write answers false; 0 = 256 KiB */
+    bool reuse_port;   /* listeners on other loops of this process will join this port */
+    bool
+        joins_port; /* this one joins; without it a port that anybody has is refused, another process of ours too */
 };
 
 struct httpd_handler {
@@ -81,8 +82,9 @@ void http_start(struct http_req *r, int status, const char *content_type);
 /* Queues bytes (copied). False: more than write_high are waiting, stop until writable (the bytes are queued all the
  * same; beyond 4 x write_high the connection is dropped). */
 bool http_write(struct http_req *r, struct str bytes);
-void http_end(struct http_req *r);   /* ends a started reply; r is dead after it */
-void http_abort(struct http_req *r); /* cuts the connection in the middle: the client sees an incomplete reply */
+void http_end(struct http_req *r); /* ends a started reply; r is dead after it */
+void http_abort(struct http_req *
+                    r); /* cuts the connection in the middle: the client sees an incomplete reply */
 
 const char *http_status_text(int status);
 

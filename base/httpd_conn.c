@@ -59,11 +59,20 @@ static void enter(struct http_conn *c, enum conn_state state)
     const struct httpd_options *o = &c->server->options;
     c->state = state;
     switch (state) {
-    case CONN_IDLE: set_deadline(c, o->idle_timeout_ms); break;
-    case CONN_HEAD: set_deadline(c, o->header_timeout_ms); break;
-    case CONN_BODY: set_deadline(c, o->body_timeout_ms); break;
-    case CONN_LINGER: set_deadline(c, LINGER_SILENCE_MS); break;
-    default: set_deadline(c, 0);
+    case CONN_IDLE:
+        set_deadline(c, o->idle_timeout_ms);
+        break;
+    case CONN_HEAD:
+        set_deadline(c, o->header_timeout_ms);
+        break;
+    case CONN_BODY:
+        set_deadline(c, o->body_timeout_ms);
+        break;
+    case CONN_LINGER:
+        set_deadline(c, LINGER_SILENCE_MS);
+        break;
+    default:
+        set_deadline(c, 0);
     }
 }
 
@@ -72,7 +81,8 @@ static void enter(struct http_conn *c, enum conn_state state)
 void conn_write(struct http_conn *c, struct str bytes)
 {
     if (!c->bev || !bytes.n) return;
-    if (bufferevent_write(c->bev, bytes.p, bytes.n)) c->broken = true; /* a reply with a hole must not pass for whole */
+    if (bufferevent_write(c->bev, bytes.p, bytes.n))
+        c->broken = true; /* a reply with a hole must not pass for whole */
     if (c->broken || !(bufferevent_get_enabled(c->bev) & EV_WRITE)) conn_kick(c);
     if (c->broken) return;
     c->queued_bytes += bytes.n;
@@ -119,7 +129,8 @@ static void end_request(struct http_conn *c, bool lost)
 void conn_close(struct http_conn *c)
 {
     if (c->state == CONN_DEAD) return;
-    c->state = CONN_DEAD; /* first: the gone callback may still write to its request, which then does nothing */
+    c->state =
+        CONN_DEAD; /* first: the gone callback may still write to its request, which then does nothing */
     bufferevent_free(c->bev);
     c->bev = NULL;
     loop_timer_free(c->timer);
@@ -216,7 +227,8 @@ static void dispatch(struct http_conn *c)
     c->in_handler = false;
 }
 
-static const struct http_refusal too_large = {413, "body_too_large", "The request body is too large."};
+static const struct http_refusal too_large = {413, "body_too_large",
+                                              "The request body is too large."};
 
 static void head_done(struct http_conn *c)
 {
@@ -259,7 +271,8 @@ static size_t take_body(struct http_conn *c, struct str in)
     struct str content;
     size_t used;
     if (http_body_step(b, in, &used, &content)) {
-        conn_refuse(c, &(struct http_refusal){400, "bad_request", "The chunked body is not framed correctly."});
+        conn_refuse(c, &(struct http_refusal){400, "bad_request",
+                                              "The chunked body is not framed correctly."});
         return 0;
     }
     uint64_t announced = b->framing == HTTP_BODY_CHUNKED ? b->left : 0;
@@ -269,7 +282,8 @@ static size_t take_body(struct http_conn *c, struct str in)
     }
     buf_str(&c->body, content);
     if (buf_failed(&c->body)) {
-        conn_refuse(c, &(struct http_refusal){503, "out_of_memory", "No memory for this request now."});
+        conn_refuse(
+            c, &(struct http_refusal){503, "out_of_memory", "No memory for this request now."});
         return 0;
     }
     if (!b->done) return used;
@@ -299,10 +313,18 @@ static void take_input(struct http_conn *c)
         struct str bytes = {piece.iov_base, piece.iov_len};
         switch (c->state) {
         case CONN_IDLE:
-        case CONN_HEAD: used = take_head(c, bytes); break;
-        case CONN_BODY: used = take_body(c, bytes); break;
-        case CONN_REQUEST: look_ahead(c, waiting); return;
-        default: /* nothing more is wanted */ used = waiting; c->linger = true;
+        case CONN_HEAD:
+            used = take_head(c, bytes);
+            break;
+        case CONN_BODY:
+            used = take_body(c, bytes);
+            break;
+        case CONN_REQUEST:
+            look_ahead(c, waiting);
+            return;
+        default: /* nothing more is wanted */
+            used = waiting;
+            c->linger = true;
         }
         if (used) evbuffer_drain(in, used);
     }
@@ -314,7 +336,8 @@ static void on_read(struct bufferevent *bev, void *arg)
     struct http_conn *c = arg;
     uint64_t entered = loop_enter(c->server->loop);
     struct loop *l = c->server->loop;
-    if (c->state == CONN_BODY || c->state == CONN_LINGER) enter(c, c->state); /* silence starts anew */
+    if (c->state == CONN_BODY || c->state == CONN_LINGER)
+        enter(c, c->state); /* silence starts anew */
     take_input(c);
     loop_leave(l, entered);
 }
@@ -335,7 +358,8 @@ static void on_write(struct bufferevent *bev, void *arg)
         if (r->writable) r->writable(r->writable_arg);
     }
     if (c->state == CONN_LAST && !conn_waiting(c)) last_is_out(c);
-    if (c->bev && !conn_waiting(c)) bufferevent_disable(c->bev, EV_WRITE); /* back to the short way */
+    if (c->bev && !conn_waiting(c))
+        bufferevent_disable(c->bev, EV_WRITE); /* back to the short way */
     loop_leave(l, entered);
 }
 
@@ -365,10 +389,12 @@ static void deadline_passed(struct http_conn *c)
     c->deadline_ms = 0;
     switch (c->state) {
     case CONN_HEAD:
-        conn_refuse(c, &(struct http_refusal){408, "request_timeout", "The request head did not arrive in time."});
+        conn_refuse(c, &(struct http_refusal){408, "request_timeout",
+                                              "The request head did not arrive in time."});
         break;
     case CONN_BODY:
-        conn_refuse(c, &(struct http_refusal){408, "request_timeout", "The request body did not arrive in time."});
+        conn_refuse(c, &(struct http_refusal){408, "request_timeout",
+                                              "The request body did not arrive in time."});
         break;
     case CONN_REQUEST:
         if (left_while_paused(c))
@@ -376,7 +402,8 @@ static void deadline_passed(struct http_conn *c)
         else
             set_deadline(c, GONE_POLL_MS);
         break;
-    default: conn_close(c);
+    default:
+        conn_close(c);
     }
 }
 

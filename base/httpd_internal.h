@@ -19,8 +19,8 @@ enum conn_state {
     CONN_BODY,    /* some of a body is awaited */
     CONN_REQUEST, /* the handler owes a reply; reading only looks ahead and watches for the end */
     CONN_LAST,    /* the last reply is on its way out */
-    CONN_LINGER,  /* it is out and our side is shut: the rest of what comes is thrown away for a moment */
-    CONN_DEAD,    /* socket closed, memory waits for the kick event */
+    CONN_LINGER, /* it is out and our side is shut: the rest of what comes is thrown away for a moment */
+    CONN_DEAD, /* socket closed, memory waits for the kick event */
 };
 
 struct http_conn {
@@ -36,10 +36,10 @@ struct http_conn {
     struct http_req *req; /* in CONN_REQUEST */
     struct buf reply_headers;
     struct loop_timer *timer;
-    uint64_t timer_ms;                  /* when the timer is set to fire; 0 = not set */
-    uint64_t deadline_ms;               /* of the state; 0 = none */
-    uint64_t stall_ms;                  /* when a client that reads nothing is dropped; 0 = nothing is queued */
-    uint64_t linger_ms;                 /* hard end of lingering */
+    uint64_t timer_ms;    /* when the timer is set to fire; 0 = not set */
+    uint64_t deadline_ms; /* of the state; 0 = none */
+    uint64_t stall_ms;    /* when a client that reads nothing is dropped; 0 = nothing is queued */
+    uint64_t linger_ms;   /* hard end of lingering */
     uint64_t queued_bytes, stall_bytes; /* ever queued; out at the last look */
     uint64_t started_us;
     bool paused;     /* reading is off: enough was read ahead */

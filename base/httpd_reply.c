@@ -80,13 +80,34 @@ struct http_req *req_new(struct http_conn *c)
     return r;
 }
 
-struct str http_req_method(const struct http_req *r) { return r->conn->head.method; }
-struct str http_req_path(const struct http_req *r) { return r->conn->head.path; }
-struct str http_req_query(const struct http_req *r) { return r->conn->head.query; }
-struct str http_req_target(const struct http_req *r) { return r->conn->head.target; }
-struct str http_req_body(const struct http_req *r) { return buf_view(&r->conn->body); }
-uint64_t http_req_started_us(const struct http_req *r) { return r->conn->started_us; }
-int http_req_n_headers(const struct http_req *r) { return r->conn->head.n_fields; }
+struct str http_req_method(const struct http_req *r)
+{
+    return r->conn->head.method;
+}
+struct str http_req_path(const struct http_req *r)
+{
+    return r->conn->head.path;
+}
+struct str http_req_query(const struct http_req *r)
+{
+    return r->conn->head.query;
+}
+struct str http_req_target(const struct http_req *r)
+{
+    return r->conn->head.target;
+}
+struct str http_req_body(const struct http_req *r)
+{
+    return buf_view(&r->conn->body);
+}
+uint64_t http_req_started_us(const struct http_req *r)
+{
+    return r->conn->started_us;
+}
+int http_req_n_headers(const struct http_req *r)
+{
+    return r->conn->head.n_fields;
+}
 
 struct str http_req_header(const struct http_req *r, const char *name)
 {
@@ -119,7 +140,8 @@ struct str http_req_peer(const struct http_req *r)
 bool http_req_is_loopback(const struct http_req *r)
 {
     const struct sockaddr_storage *peer = &r->conn->peer;
-    if (peer->ss_family == AF_INET) return ntohl(((const struct sockaddr_in *)peer)->sin_addr.s_addr) >> 24 == 127;
+    if (peer->ss_family == AF_INET)
+        return ntohl(((const struct sockaddr_in *)peer)->sin_addr.s_addr) >> 24 == 127;
     if (peer->ss_family != AF_INET6) return false;
     const struct in6_addr *a = &((const struct sockaddr_in6 *)peer)->sin6_addr;
     return IN6_IS_ADDR_LOOPBACK(a) || (IN6_IS_ADDR_V4MAPPED(a) && a->s6_addr[12] == 127);
@@ -173,7 +195,9 @@ void http_set_header(struct http_req *r, const char *name, struct str value)
     if (str_ieq(key, STR("connection")) && str_ieq(str_trim(value), STR("close"))) r->close = true;
     if (is_servers_own(key)) return;
     bool clean = http_token_ok(key) && http_value_ok(value);
-    if (!clean) log_limited(LOG_ERROR, "http", "bug: reply header \"%s\" holds a line break or is no token", name);
+    if (!clean)
+        log_limited(LOG_ERROR, "http", "bug: reply header \"%s\" holds a line break or is no token",
+                    name);
     if (!http_token_ok(key)) return;
     remove_header(headers, key);
     size_t before = headers->n;
@@ -183,14 +207,16 @@ void http_set_header(struct http_req *r, const char *name, struct str value)
     buf_str(headers, value);
     buf_z(headers, "\r\n");
     if (buf_failed(headers)) {
-        log_limited(LOG_ERROR, "http", "reply header \"%s\" left out: too many bytes of headers", name);
+        log_limited(LOG_ERROR, "http", "reply header \"%s\" left out: too many bytes of headers",
+                    name);
         headers->n = before;
         headers->failed = false;
         return;
     }
     if (clean) return;
     for (size_t i = value_at; i < headers->n - 2; i++)
-        if (strchr("\r\n", headers->p[i])) headers->p[i] = ' '; /* NUL included: strchr finds the terminator */
+        if (strchr("\r\n", headers->p[i]))
+            headers->p[i] = ' '; /* NUL included: strchr finds the terminator */
 }
 
 void http_set_headerf(struct http_req *r, const char *name, const char *fmt, ...)
@@ -201,7 +227,8 @@ void http_set_headerf(struct http_req *r, const char *name, const char *fmt, ...
     int n = vsnprintf(value, sizeof value, fmt, ap);
     va_end(ap);
     ASSERT(n >= 0);
-    http_set_header(r, name, (struct str){value, (size_t)n < sizeof value ? (size_t)n : sizeof value - 1});
+    http_set_header(r, name,
+                    (struct str){value, (size_t)n < sizeof value ? (size_t)n : sizeof value - 1});
 }
 
 /* --- the reply */
@@ -251,7 +278,10 @@ static void add_length(struct buf *out, size_t n)
     buf_z(out, "\r\n");
 }
 
-static bool has_no_body(int status) { return status == 204 || status == 304 || status < 200; }
+static bool has_no_body(int status)
+{
+    return status == 204 || status == 304 || status < 200;
+}
 
 static bool keeps(const struct http_req *r)
 {
@@ -269,7 +299,8 @@ void http_send(struct http_req *r, int status, const char *content_type, struct 
     add_connection(out, c, keep);
     buf_z(out, "\r\n");
     if (r->is_head || has_no_body(status)) body.n = 0;
-    bool joined = body.n <= JOINED_BYTES; /* one copy into one chain; a big body gets a chain of its own */
+    bool joined =
+        body.n <= JOINED_BYTES; /* one copy into one chain; a big body gets a chain of its own */
     if (joined) buf_str(out, body);
     ASSERT(!buf_failed(out));
     conn_write(c, buf_view(out));
@@ -284,7 +315,8 @@ void http_start(struct http_req *r, int status, const char *content_type)
     r->started = true;
     r->without_body = r->is_head || has_no_body(status);
     r->chunked = c->head.http_11 && !has_no_body(status);
-    if (!r->chunked && !r->without_body) r->close = true; /* the end of the connection ends the body */
+    if (!r->chunked && !r->without_body)
+        r->close = true; /* the end of the connection ends the body */
     if (c->state == CONN_DEAD) return;
     struct buf *out = begin_head(c, status, content_type);
     if (r->chunked) buf_z(out, "Transfer-Encoding: chunked\r\n");
@@ -316,7 +348,8 @@ bool http_write(struct http_req *r, struct str bytes)
     if (c->state == CONN_DEAD || c->broken) return false;
     size_t high = c->server->options.write_high;
     if (conn_waiting(c) > QUEUE_FACTOR * high) {
-        log_limited(LOG_WARN, "http", "connection dropped: %zu bytes wait for a client that reads too slowly",
+        log_limited(LOG_WARN, "http",
+                    "connection dropped: %zu bytes wait for a client that reads too slowly",
                     conn_waiting(c));
         c->broken = true;
         conn_kick(c);
@@ -352,8 +385,9 @@ void reply_error(struct http_conn *c, const struct http_refusal *why)
 {
     struct buf body;
     buf_init(&body, 1024);
-    buf_printf(&body, "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":null,\"code\":\"%s\"}}", why->message,
-               why->status == 503 ? "server_error" : "invalid_request_error", why->code);
+    buf_printf(
+        &body, "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":null,\"code\":\"%s\"}}",
+        why->message, why->status == 503 ? "server_error" : "invalid_request_error", why->code);
     buf_clear(&c->reply_headers);
     struct buf *out = begin_head(c, why->status, "application/json");
     add_length(out, body.n);

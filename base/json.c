@@ -62,7 +62,8 @@ static enum err refuse(struct str text, const json_error_t *je, size_t *at, stru
     const char *kind = json_error_code(je) == json_error_invalid_utf8    ? "invalid UTF-8, "
                        : json_error_code(je) == json_error_duplicate_key ? "a key given twice, "
                                                                          : "";
-    return err_set(e, ERR_INVALID, "not valid JSON: line %zu, column %zu: %s%s", p.line, p.column, kind, je->text);
+    return err_set(e, ERR_INVALID, "not valid JSON: line %zu, column %zu: %s%s", p.line, p.column,
+                   kind, je->text);
 }
 
 /* jansson takes a NUL byte after the value for the end of the text; no JSON text holds one. */
@@ -70,7 +71,8 @@ static enum err refuse_nul(struct str text, size_t nul, size_t *at, struct errms
 {
     if (at) *at = nul;
     struct place p = place_of(text, nul);
-    return err_set(e, ERR_INVALID, "not valid JSON: line %zu, column %zu: a control character, NUL", p.line, p.column);
+    return err_set(e, ERR_INVALID, "not valid JSON: line %zu, column %zu: a control character, NUL",
+                   p.line, p.column);
 }
 
 enum err json_parse_at(struct str text, int depth_max, json_t **out, size_t *at, struct errmsg *e)
@@ -84,12 +86,14 @@ enum err json_parse_at(struct str text, int depth_max, json_t **out, size_t *at,
     if (too_deep(text, depth_max, &deep)) {
         if (at) *at = deep;
         struct place p = place_of(text, deep);
-        return err_set(e, ERR_TOO_LARGE, "line %zu, column %zu: nested deeper than %d levels", p.line, p.column, depth_max);
+        return err_set(e, ERR_TOO_LARGE, "line %zu, column %zu: nested deeper than %d levels",
+                       p.line, p.column, depth_max);
     }
     ptrdiff_t nul = str_find_char(text, 0);
     if (nul >= 0) return refuse_nul(text, (size_t)nul, at, e);
     json_error_t je;
-    *out = json_loadb(text.p, text.n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &je);
+    *out =
+        json_loadb(text.p, text.n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &je);
     return *out ? OK : refuse(text, &je, at, e);
 }
 
@@ -123,7 +127,8 @@ static size_t repair_escape(struct buf *out, struct str text, size_t i, bool *ch
         *changed = true;
         return 6;
     }
-    struct str two = str_sub(text, i, 2); /* also keeps \\\\ together, so that what follows is no escape */
+    struct str two =
+        str_sub(text, i, 2); /* also keeps \\\\ together, so that what follows is no escape */
     bool ascii = two.n == 2 && (unsigned char)two.p[1] < 0x80;
     buf_add(out, two.p, ascii ? 2 : 1);
     return ascii ? 2 : 1;
@@ -175,14 +180,20 @@ const char *json_kind(const json_t *v)
 {
     if (!v) return "nothing";
     switch (json_typeof(v)) {
-    case JSON_OBJECT: return "an object";
-    case JSON_ARRAY: return "an array";
-    case JSON_STRING: return "a string";
+    case JSON_OBJECT:
+        return "an object";
+    case JSON_ARRAY:
+        return "an array";
+    case JSON_STRING:
+        return "a string";
     case JSON_INTEGER:
-    case JSON_REAL: return "a number";
+    case JSON_REAL:
+        return "a number";
     case JSON_TRUE:
-    case JSON_FALSE: return "a boolean";
-    default: return "null";
+    case JSON_FALSE:
+        return "a boolean";
+    default:
+        return "null";
     }
 }
 
@@ -198,7 +209,10 @@ static void write_escape(struct buf *out, unsigned char c)
 }
 
 /* Bytes that may stand in a JSON string as they are (ASCII only). */
-static bool plain(unsigned char c) { return c >= 0x20 && c < 0x80 && c != '"' && c != '\\'; }
+static bool plain(unsigned char c)
+{
+    return c >= 0x20 && c < 0x80 && c != '"' && c != '\\';
+}
 
 void json_write_string(struct buf *out, struct str s)
 {
@@ -245,7 +259,8 @@ static void write_real(struct buf *out, double v, bool canonical)
 
 static void write_value(struct buf *out, const json_t *v, bool canonical, int depth);
 
-static void write_member(struct buf *out, struct str key, const json_t *v, bool canonical, int depth)
+static void write_member(struct buf *out, struct str key, const json_t *v, bool canonical,
+                         int depth)
 {
     json_write_string(out, key);
     buf_char(out, ':');
@@ -274,7 +289,8 @@ static void write_sorted(struct buf *out, json_t *o, int depth)
         return;
     }
     for (void *it = json_object_iter(o); it; it = json_object_iter_next(o, it))
-        all[i++] = (struct member){{json_object_iter_key(it), json_object_iter_key_len(it)}, json_object_iter_value(it)};
+        all[i++] = (struct member){{json_object_iter_key(it), json_object_iter_key_len(it)},
+                                   json_object_iter_value(it)};
     qsort(all, n, sizeof *all, by_key);
     for (i = 0; i < n; i++) {
         if (i) buf_char(out, ',');
@@ -294,8 +310,8 @@ static void write_object(struct buf *out, const json_t *v, bool canonical, int d
         for (void *it = json_object_iter(o); it; it = json_object_iter_next(o, it)) {
             if (!first) buf_char(out, ',');
             first = false;
-            write_member(out, (struct str){json_object_iter_key(it), json_object_iter_key_len(it)}, json_object_iter_value(it),
-                         false, depth);
+            write_member(out, (struct str){json_object_iter_key(it), json_object_iter_key_len(it)},
+                         json_object_iter_value(it), false, depth);
         }
     }
     buf_char(out, '}');
@@ -318,19 +334,41 @@ static void write_value(struct buf *out, const json_t *v, bool canonical, int de
         return;
     }
     switch (json_typeof(v)) {
-    case JSON_OBJECT: write_object(out, v, canonical, depth + 1); break;
-    case JSON_ARRAY: write_array(out, v, canonical, depth + 1); break;
-    case JSON_STRING: json_write_string(out, json_str(v)); break;
-    case JSON_INTEGER: buf_printf(out, "%lld", (long long)json_integer_value(v)); break;
-    case JSON_REAL: write_real(out, json_real_value(v), canonical); break;
-    case JSON_TRUE: buf_z(out, "true"); break;
-    case JSON_FALSE: buf_z(out, "false"); break;
-    case JSON_NULL: buf_z(out, "null"); break;
+    case JSON_OBJECT:
+        write_object(out, v, canonical, depth + 1);
+        break;
+    case JSON_ARRAY:
+        write_array(out, v, canonical, depth + 1);
+        break;
+    case JSON_STRING:
+        json_write_string(out, json_str(v));
+        break;
+    case JSON_INTEGER:
+        buf_printf(out, "%lld", (long long)json_integer_value(v));
+        break;
+    case JSON_REAL:
+        write_real(out, json_real_value(v), canonical);
+        break;
+    case JSON_TRUE:
+        buf_z(out, "true");
+        break;
+    case JSON_FALSE:
+        buf_z(out, "false");
+        break;
+    case JSON_NULL:
+        buf_z(out, "null");
+        break;
     }
 }
 
-void json_write(struct buf *out, const json_t *v) { write_value(out, v, false, 0); }
-void json_write_canonical(struct buf *out, const json_t *v) { write_value(out, v, true, 0); }
+void json_write(struct buf *out, const json_t *v)
+{
+    write_value(out, v, false, 0);
+}
+void json_write_canonical(struct buf *out, const json_t *v)
+{
+    write_value(out, v, true, 0);
+}
 
 struct str json_str(const json_t *v)
 {
@@ -338,4 +376,7 @@ struct str json_str(const json_t *v)
     return (struct str){json_string_value(v), json_string_length(v)};
 }
 
-struct str json_member_str(const json_t *object, const char *key) { return json_str(json_object_get(object, key)); }
+struct str json_member_str(const json_t *object, const char *key)
+{
+    return json_str(json_object_get(object, key));
+}

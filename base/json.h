@@ -11,7 +11,8 @@
 /* *out is a new reference. ERR_INVALID with line/column and the reason; ERR_TOO_LARGE deeper than depth_max (0 = 64). */
 MUST enum err json_parse(struct str text, int depth_max, json_t **out, struct errmsg *e);
 /* The same; *at is the byte the failure was seen at (text.n when the text ended too early). at may be NULL. */
-MUST enum err json_parse_at(struct str text, int depth_max, json_t **out, size_t *at, struct errmsg *e);
+MUST enum err json_parse_at(struct str text, int depth_max, json_t **out, size_t *at,
+                            struct errmsg *e);
 /* Copies text with every invalid UTF-8 sequence and every escaped lone surrogate replaced by U+FFFD, so that a careless peer's
  * text can be parsed and passed on. True when something was replaced. */
 bool json_repair(struct buf *out, struct str text);
@@ -24,8 +25,9 @@ void json_write(struct buf *out, const json_t *v);
 /* Canonical form for keys: sorted keys, no spaces, numbers normalised (1, 1.0 and 1e0 are one; -0 is 0). RFC 8785 in
  * spirit; integers beyond 2^53 keep all their digits. */
 void json_write_canonical(struct buf *out, const json_t *v);
-void json_write_string(struct buf *out, struct str s); /* quoted and escaped; invalid UTF-8 becomes U+FFFD */
-struct str json_str(const json_t *v);                  /* a string value's bytes, else empty with p NULL */
+void json_write_string(struct buf *out,
+                       struct str s); /* quoted and escaped; invalid UTF-8 becomes U+FFFD */
+struct str json_str(const json_t *v); /* a string value's bytes, else empty with p NULL */
 /* Member of an object as text, borrowed; empty with p NULL when absent, null or of another type. */
 struct str json_member_str(const json_t *object, const char *key);
 

@@ -18,8 +18,14 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic int level_now = LOG_INFO;
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
-void log_set_level(enum log_level level) { atomic_store(&level_now, (int)level); }
-enum log_level log_level_now(void) { return (enum log_level)atomic_load(&level_now); }
+void log_set_level(enum log_level level)
+{
+    atomic_store(&level_now, (int)level);
+}
+enum log_level log_level_now(void)
+{
+    return (enum log_level)atomic_load(&level_now);
+}
 
 enum err log_level_parse(const char *name, enum log_level *out)
 {

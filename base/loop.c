@@ -125,10 +125,12 @@ enum err loop_new(struct loop **out, struct errmsg *e)
         l->base = event_base_new_with_config(config);
         event_config_free(config);
     }
-    if (l->base && l->wake_fd >= 0) l->wake_ev = event_new(l->base, l->wake_fd, EV_READ | EV_PERSIST, on_wake, l);
+    if (l->base && l->wake_fd >= 0)
+        l->wake_ev = event_new(l->base, l->wake_fd, EV_READ | EV_PERSIST, on_wake, l);
     if (!l->wake_ev || event_add(l->wake_ev, NULL)) {
         loop_free(l);
-        return err_set(e, ERR_UNAVAILABLE, "event loop: the system gives no epoll or eventfd (too many open files?)");
+        return err_set(e, ERR_UNAVAILABLE,
+                       "event loop: the system gives no epoll or eventfd (too many open files?)");
     }
     *out = l;
     return OK;
@@ -169,7 +171,10 @@ void loop_stop(struct loop *l)
     wake(l);
 }
 
-struct event_base *loop_base(struct loop *l) { return l->base; }
+struct event_base *loop_base(struct loop *l)
+{
+    return l->base;
+}
 
 static enum err post(struct loop *l, void (*fn)(void *arg), void *arg, bool bounded)
 {
@@ -195,8 +200,14 @@ static enum err post(struct loop *l, void (*fn)(void *arg), void *arg, bool boun
     return result;
 }
 
-enum err loop_post(struct loop *l, void (*fn)(void *arg), void *arg) { return post(l, fn, arg, true); }
-enum err loop_post_unbounded(struct loop *l, void (*fn)(void *arg), void *arg) { return post(l, fn, arg, false); }
+enum err loop_post(struct loop *l, void (*fn)(void *arg), void *arg)
+{
+    return post(l, fn, arg, true);
+}
+enum err loop_post_unbounded(struct loop *l, void (*fn)(void *arg), void *arg)
+{
+    return post(l, fn, arg, false);
+}
 
 static void on_timer(evutil_socket_t fd, short what, void *arg)
 {
@@ -219,12 +230,16 @@ struct loop_timer *loop_timer_new(struct loop *l, void (*fn)(void *arg), void *a
 
 void loop_timer_arm(struct loop_timer *t, uint64_t delay_ms)
 {
-    struct timeval tv = {.tv_sec = (time_t)(delay_ms / 1000), .tv_usec = (suseconds_t)(delay_ms % 1000 * 1000)};
+    struct timeval tv = {.tv_sec = (time_t)(delay_ms / 1000),
+                         .tv_usec = (suseconds_t)(delay_ms % 1000 * 1000)};
     int added = event_add(t->ev, &tv);
     ASSERT(added == 0);
 }
 
-void loop_timer_stop(struct loop_timer *t) { event_del(t->ev); }
+void loop_timer_stop(struct loop_timer *t)
+{
+    event_del(t->ev);
+}
 
 void loop_timer_free(struct loop_timer *t)
 {

@@ -30,7 +30,8 @@ void loop_timer_stop(struct loop_timer *t);
 void loop_timer_free(struct loop_timer *t);
 
 /* fn on the loop's thread at each signal. At most 4 signals. */
-MUST enum err loop_on_signal(struct loop *l, int signo, void (*fn)(void *arg, int signo), void *arg);
+MUST enum err loop_on_signal(struct loop *l, int signo, void (*fn)(void *arg, int signo),
+                             void *arg);
 
 /* Longest time a callback kept the loop busy since the last call, microseconds (a gauge for /metrics). */
 uint64_t loop_lag_us(struct loop *l);

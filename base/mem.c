@@ -17,14 +17,38 @@ static void *or_die(void *p, size_t n)
     abort();
 }
 
-void *xmalloc(size_t n) { return or_die(malloc(n ? n : 1), n ? n : 1); }
-void *xcalloc(size_t count, size_t size) { return or_die(calloc(count ? count : 1, size ? size : 1), 1); }
-void *xrealloc(void *p, size_t n) { return or_die(realloc(p, n ? n : 1), n ? n : 1); }
-char *xstrdup(const char *s) { return xstrndup(s, strlen(s)); }
-void *try_malloc(size_t n) { return malloc(n ? n : 1); }
-void *try_calloc(size_t count, size_t size) { return calloc(count ? count : 1, size ? size : 1); }
-void *try_realloc(void *p, size_t n) { return realloc(p, n ? n : 1); }
-void mem_free(void *p) { free(p); }
+void *xmalloc(size_t n)
+{
+    return or_die(malloc(n ? n : 1), n ? n : 1);
+}
+void *xcalloc(size_t count, size_t size)
+{
+    return or_die(calloc(count ? count : 1, size ? size : 1), 1);
+}
+void *xrealloc(void *p, size_t n)
+{
+    return or_die(realloc(p, n ? n : 1), n ? n : 1);
+}
+char *xstrdup(const char *s)
+{
+    return xstrndup(s, strlen(s));
+}
+void *try_malloc(size_t n)
+{
+    return malloc(n ? n : 1);
+}
+void *try_calloc(size_t count, size_t size)
+{
+    return calloc(count ? count : 1, size ? size : 1);
+}
+void *try_realloc(void *p, size_t n)
+{
+    return realloc(p, n ? n : 1);
+}
+void mem_free(void *p)
+{
+    free(p);
+}
 
 char *xstrndup(const char *s, size_t n)
 {
@@ -36,7 +60,10 @@ char *xstrndup(const char *s, size_t n)
 
 enum { HUGE_BYTES = 2 << 20 };
 
-static size_t huge_round(size_t n) { return (n + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES; }
+static size_t huge_round(size_t n)
+{
+    return (n + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
+}
 
 void *mem_alloc_huge(size_t n)
 {

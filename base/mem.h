@@ -23,7 +23,8 @@ void mem_free_huge(void *p, size_t n);
 /* Bump allocator: everything lives until arena_free. Bounded: alloc returns NULL once bytes_max is passed. */
 struct arena;
 struct arena *arena_new(size_t bytes_max);
-void *arena_alloc(struct arena *a, size_t n); /* 16-byte aligned, zeroed; NULL when over the bound */
+void *arena_alloc(struct arena *a,
+                  size_t n); /* 16-byte aligned, zeroed; NULL when over the bound */
 char *arena_strndup(struct arena *a, const char *s, size_t n);
 void arena_free(struct arena *a);
 

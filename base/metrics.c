@@ -25,8 +25,8 @@ struct family {
 struct metric {
     struct family *family;
     char *labels;
-    struct metric *next;                       /* of the same family */
-    _Atomic uint64_t value;                    /* bits of a double: the value, of a histogram the sum */
+    struct metric *next;    /* of the same family */
+    _Atomic uint64_t value; /* bits of a double: the value, of a histogram the sum */
     _Atomic uint64_t buckets[BUCKETS_MAX + 1]; /* counts, not cumulative; the last is +Inf */
 };
 
@@ -73,8 +73,8 @@ static bool name_fits(const char *name)
 {
     bool ok = *name && !(*name >= '0' && *name <= '9');
     for (; ok && *name; name++)
-        ok = (*name >= 'a' && *name <= 'z') || (*name >= 'A' && *name <= 'Z') || (*name >= '0' && *name <= '9') || *name == '_' ||
-             *name == ':';
+        ok = (*name >= 'a' && *name <= 'z') || (*name >= 'A' && *name <= 'Z') ||
+             (*name >= '0' && *name <= '9') || *name == '_' || *name == ':';
     return ok;
 }
 
@@ -86,7 +86,8 @@ static struct family *find_family(struct metrics *m, const char *name)
     return f;
 }
 
-static struct family *make_family(struct metrics *m, enum metric_kind kind, const char *name, const char *help)
+static struct family *make_family(struct metrics *m, enum metric_kind kind, const char *name,
+                                  const char *help)
 {
     struct family *f = xcalloc(1, sizeof *f);
     f->name = xstrdup(name);
@@ -116,12 +117,14 @@ static size_t slot_of(struct metrics *m, const char *name, const char *labels)
 {
     struct hash128 h = hash_bytes(hash_bytes(0, str_of(labels)).lo, str_of(name));
     size_t i = h.lo % SLOTS;
-    while (m->slots[i] && (strcmp(m->slots[i]->labels, labels) || strcmp(m->slots[i]->family->name, name)))
+    while (m->slots[i] &&
+           (strcmp(m->slots[i]->labels, labels) || strcmp(m->slots[i]->family->name, name)))
         i = (i + 1) % SLOTS;
     return i;
 }
 
-static struct metric *make_series(struct metrics *m, struct family *f, size_t slot, const char *labels)
+static struct metric *make_series(struct metrics *m, struct family *f, size_t slot,
+                                  const char *labels)
 {
     struct metric *x = xcalloc(1, sizeof *x);
     x->family = f;
@@ -136,8 +139,8 @@ static struct metric *make_series(struct metrics *m, struct family *f, size_t sl
     return x;
 }
 
-struct metric *metrics_get(struct metrics *m, enum metric_kind kind, const char *name, const char *labels, const char *help,
-                           double bucket_first, int n_buckets)
+struct metric *metrics_get(struct metrics *m, enum metric_kind kind, const char *name,
+                           const char *labels, const char *help, double bucket_first, int n_buckets)
 {
     ASSERT(name_fits(name));
     pthread_mutex_lock(&m->lock);
@@ -177,14 +180,16 @@ static uint64_t to_bits(double v)
 static void add(_Atomic uint64_t *at, double v)
 {
     uint64_t old = atomic_load_explicit(at, memory_order_relaxed);
-    while (!atomic_compare_exchange_weak_explicit(at, &old, to_bits(from_bits(old) + v), memory_order_relaxed,
-                                                  memory_order_relaxed)) {}
+    while (!atomic_compare_exchange_weak_explicit(at, &old, to_bits(from_bits(old) + v),
+                                                  memory_order_relaxed, memory_order_relaxed)) {
+    }
 }
 
 void metric_add(struct metric *x, double v)
 {
     ASSERT(x->family->kind != METRIC_HISTOGRAM);
-    if (x->family->kind == METRIC_COUNTER && !(v >= 0)) return; /* a counter never falls, and NaN would stick */
+    if (x->family->kind == METRIC_COUNTER && !(v >= 0))
+        return; /* a counter never falls, and NaN would stick */
     add(&x->value, v);
 }
 
@@ -233,7 +238,8 @@ static void write_number(struct buf *out, double v)
         buf_printf(out, "%.15g", v);
 }
 
-static void write_sample(struct buf *out, const char *name, const char *suffix, const char *labels, double v)
+static void write_sample(struct buf *out, const char *name, const char *suffix, const char *labels,
+                         double v)
 {
     buf_printf(out, "%s%s", name, suffix);
     if (*labels) buf_printf(out, "{%s}", labels);
@@ -255,7 +261,8 @@ static void write_histogram(struct buf *out, const struct metric *x)
             buf_printf(out, "%.10g", f->bounds[i]);
         buf_printf(out, "\"} %llu\n", (unsigned long long)total);
     }
-    write_sample(out, f->name, "_sum", x->labels, from_bits(atomic_load_explicit(&x->value, memory_order_relaxed)));
+    write_sample(out, f->name, "_sum", x->labels,
+                 from_bits(atomic_load_explicit(&x->value, memory_order_relaxed)));
     write_sample(out, f->name, "_count", x->labels, (double)total);
 }
 
@@ -292,7 +299,8 @@ void metrics_write(struct metrics *m, struct buf *out)
         write_family(out, f);
     if (m->n_refused)
         buf_printf(out,
-                   "# HELP deja_metrics_overflow_total Look-ups answered by a series that is not written, since %d exist\n"
+                   "# HELP deja_metrics_overflow_total Look-ups answered by a series that is not "
+                   "written, since %d exist\n"
                    "# TYPE deja_metrics_overflow_total counter\ndeja_metrics_overflow_total %llu\n",
                    SERIES_MAX, (unsigned long long)m->n_refused);
     pthread_mutex_unlock(&m->lock);

@@ -13,8 +13,9 @@ void metrics_free(struct metrics *m);
 /* The series of this name and label set, made on first use and kept until metrics_free. labels: "" or `class="online",tier="l1"`
  * (already escaped). At most 4096 series: beyond, a shared overflow series is returned. Never NULL. ASSERTs that a name keeps its kind.
  * Histograms use 1-2-5 steps from bucket_first over n_buckets (<= 24); other kinds pass 0, 0. */
-struct metric *metrics_get(struct metrics *m, enum metric_kind kind, const char *name, const char *labels, const char *help,
-                           double bucket_first, int n_buckets);
+struct metric *metrics_get(struct metrics *m, enum metric_kind kind, const char *name,
+                           const char *labels, const char *help, double bucket_first,
+                           int n_buckets);
 void metric_add(struct metric *x, double v); /* counter: v >= 0 */
 void metric_set(struct metric *x, double v); /* gauge */
 void metric_observe(struct metric *x, double v);

@@ -16,8 +16,8 @@ static void copy(char *out, size_t cap, const char *text)
     out[s.n] = 0;
 }
 
-void openai_error_set(struct openai_error *e, int status, const char *type, const char *param, const char *code, const char *fmt,
-                      ...)
+void openai_error_set(struct openai_error *e, int status, const char *type, const char *param,
+                      const char *code, const char *fmt, ...)
 {
     *e = (struct openai_error){.status = status};
     copy(e->type, sizeof e->type, type);
@@ -66,7 +66,8 @@ static struct str join_parts(const json_t *parts, struct buf *scratch)
     size_t n = json_array_size(parts);
     for (size_t i = 0; i < n; i++) {
         struct str text = json_member_str(json_array_get(parts, i), "text");
-        if (!text.p || !str_eqz(json_member_str(json_array_get(parts, i), "type"), "text")) return none;
+        if (!text.p || !str_eqz(json_member_str(json_array_get(parts, i), "type"), "text"))
+            return none;
         if (n == 1) return text;
         if (i) buf_char(scratch, '\n');
         buf_str(scratch, text);

@@ -9,13 +9,14 @@ enum openai_kind { OPENAI_CHAT, OPENAI_COMPLETION, OPENAI_EMBEDDING };
 
 /* A refusal, as the client will read it. */
 struct openai_error {
-    int status;          /* 400, 404, 413, 415, 429, 503 ... */
-    char type[32];       /* "invalid_request_error" ... */
-    char param[64];      /* "" -> null */
-    char code[40];       /* "" -> null */
+    int status;     /* 400, 404, 413, 415, 429, 503 ... */
+    char type[32];  /* "invalid_request_error" ... */
+    char param[64]; /* "" -> null */
+    char code[40];  /* "" -> null */
     char message[320];
 };
-void openai_error_set(struct openai_error *e, int status, const char *type, const char *param, const char *code, const char *fmt, ...)
+void openai_error_set(struct openai_error *e, int status, const char *type, const char *param,
+                      const char *code, const char *fmt, ...)
     PRINTF_LIKE(6, 7); /* param and code may be NULL or "" */
 void openai_error_write(struct buf *out, const struct openai_error *e); /* {"error":{...}} */
 
@@ -32,44 +33,45 @@ enum { OPENAI_STOPS_MAX = 4, OPENAI_N_MAX = 16 };
 /* Everything checked for type and range; NULL JSON values mean "not given". Strings are borrowed from body. */
 struct openai_request {
     enum openai_kind kind;
-    json_t *body;               /* the whole request, owned; unknown fields stay in it */
+    json_t *body; /* the whole request, owned; unknown fields stay in it */
     struct str model;
-    const json_t *messages;     /* chat: array, each checked */
-    const json_t *prompt;       /* completions: string, array of strings, or token array(s) */
-    const json_t *input;        /* embeddings: the same */
-    const json_t *tools;        /* array or NULL */
+    const json_t *messages; /* chat: array, each checked */
+    const json_t *prompt;   /* completions: string, array of strings, or token array(s) */
+    const json_t *input;    /* embeddings: the same */
+    const json_t *tools;    /* array or NULL */
     bool stream, include_usage;
-    int n;                      /* 1 */
-    int max_tokens;             /* -1 = not given */
-    double temperature;         /* 1 */
-    double top_p;               /* 1 */
-    double min_p;               /* 0 */
-    int top_k;                  /* 0 = off (extension) */
+    int n;                                                          /* 1 */
+    int max_tokens;                                                 /* -1 = not given */
+    double temperature;                                             /* 1 */
+    double top_p;                                                   /* 1 */
+    double min_p;                                                   /* 0 */
+    int top_k;                                                      /* 0 = off (extension) */
     double presence_penalty, frequency_penalty, repetition_penalty; /* 0 0 1 */
     bool has_seed;
     int64_t seed;
     bool logprobs;
-    int top_logprobs;           /* 0..20 */
-    bool echo;                  /* completions */
+    int top_logprobs; /* 0..20 */
+    bool echo;        /* completions */
     struct openai_stop stops[OPENAI_STOPS_MAX];
     size_t n_stops;
     struct openai_bias *biases; /* owned */
     size_t n_biases;
-    bool has_image, has_audio;  /* some content part is not text */
-    bool base64;                /* embeddings encoding_format */
-    int dimensions;             /* embeddings, 0 = not given */
+    bool has_image, has_audio; /* some content part is not text */
+    bool base64;               /* embeddings encoding_format */
+    int dimensions;            /* embeddings, 0 = not given */
     /* LiteLLM-style body member "cache": {...}; read and REMOVED from body */
     bool cache_no_cache, cache_no_store;
-    int64_t cache_ttl_s, cache_max_age_s;     /* -1 = not given */
-    char cache_namespace[64];                 /* "" = not given */
+    int64_t cache_ttl_s, cache_max_age_s; /* -1 = not given */
+    char cache_namespace[64];             /* "" = not given */
 };
 enum openai_strict {
-    OPENAI_GATEWAY = 0, /* values an upstream might know (images, tools, unknown types of response_format) pass */
-    OPENAI_ENGINE = 1   /* what our own engine cannot do is refused */
+    OPENAI_GATEWAY =
+        0, /* values an upstream might know (images, tools, unknown types of response_format) pass */
+    OPENAI_ENGINE = 1 /* what our own engine cannot do is refused */
 };
 /* Takes bytes as they came. On failure *e is filled and out needs no fini. */
-MUST enum err openai_parse(struct openai_request *out, enum openai_kind kind, struct str body, enum openai_strict strict,
-                           struct openai_error *e);
+MUST enum err openai_parse(struct openai_request *out, enum openai_kind kind, struct str body,
+                           enum openai_strict strict, struct openai_error *e);
 void openai_request_fini(struct openai_request *r);
 /* Text of the last user message (parts joined by "\n"), borrowed or built into scratch; empty when the last message is not a user's
  * or has parts that are not text. */
@@ -81,24 +83,25 @@ struct openai_usage {
     bool known;
 };
 struct openai_choice {
-    json_t *message;        /* {role, content, tool_calls?, refusal?, reasoning_content?...}; owned */
-    json_t *logprobs;       /* or NULL; owned */
-    json_t *extra;          /* other fields of the choice (stop_reason ...), or NULL; owned */
+    json_t *message;  /* {role, content, tool_calls?, refusal?, reasoning_content?...}; owned */
+    json_t *logprobs; /* or NULL; owned */
+    json_t *extra;    /* other fields of the choice (stop_reason ...), or NULL; owned */
     char finish_reason[24]; /* "" = missing */
 };
 struct openai_answer {
-    enum openai_kind kind;  /* chat or completion (then message has {"text":...}) */
+    enum openai_kind kind; /* chat or completion (then message has {"text":...}) */
     char id[80], model[128], system_fingerprint[80];
     int64_t created;
     struct openai_choice choices[OPENAI_N_MAX];
     int n_choices;
     struct openai_usage usage;
-    json_t *extra;          /* other top-level fields kept, or NULL; owned */
-    json_t *usage_json;     /* the usage object as it came (details kept), or NULL; owned */
+    json_t *extra;      /* other top-level fields kept, or NULL; owned */
+    json_t *usage_json; /* the usage object as it came (details kept), or NULL; owned */
 };
 void openai_answer_fini(struct openai_answer *a);
 /* From a complete JSON reply. ERR_INVALID: not such an answer. */
-MUST enum err openai_answer_parse(struct openai_answer *out, enum openai_kind kind, struct str json, struct errmsg *e);
+MUST enum err openai_answer_parse(struct openai_answer *out, enum openai_kind kind, struct str json,
+                                  struct errmsg *e);
 /* From a stream: feed each SSE data payload ("[DONE]" and empty ones are passed over). ERR_INVALID on a frame that is no chunk; an
  * error object in the stream gives ERR_UNAVAILABLE with its message; ERR_UNSUPPORTED: more than OPENAI_N_MAX choices;
  * ERR_TOO_LARGE: over bytes_max. After any of them take answers ERR_CORRUPT, since what was collected has a hole; feeding may go on.
@@ -117,6 +120,7 @@ MUST enum err openai_collector_take(struct openai_collector *c, struct openai_an
 
 void openai_answer_write_json(struct buf *out, const struct openai_answer *a);
 /* A whole SSE stream: role chunk, content in pieces of at most piece_chars characters, tool calls, finish, usage if asked, [DONE]. */
-void openai_answer_write_sse(struct buf *out, const struct openai_answer *a, bool include_usage, size_t piece_chars);
+void openai_answer_write_sse(struct buf *out, const struct openai_answer *a, bool include_usage,
+                             size_t piece_chars);
 
 #endif

@@ -75,16 +75,19 @@ static bool one_of(const char *key, const char *const *names)
 
 static void read_top(struct openai_answer *a, json_t *reply)
 {
-    static const char *const known[] = {"id", "object", "created", "model", "choices", "usage", "system_fingerprint", NULL};
+    static const char *const known[] = {
+        "id", "object", "created", "model", "choices", "usage", "system_fingerprint", NULL};
     openai_copy_str(a->id, sizeof a->id, json_member_str(reply, "id"));
     openai_copy_str(a->model, sizeof a->model, json_member_str(reply, "model"));
-    openai_copy_str(a->system_fingerprint, sizeof a->system_fingerprint, json_member_str(reply, "system_fingerprint"));
+    openai_copy_str(a->system_fingerprint, sizeof a->system_fingerprint,
+                    json_member_str(reply, "system_fingerprint"));
     a->created = json_integer_value(json_object_get(reply, "created"));
     json_t *usage = json_object_get(reply, "usage");
     a->usage = openai_usage_read(usage);
     if (json_is_object(usage)) a->usage_json = json_incref(usage);
     for (void *it = json_object_iter(reply); it; it = json_object_iter_next(reply, it))
-        if (!one_of(json_object_iter_key(it), known)) openai_keep(&a->extra, json_object_iter_key(it), json_object_iter_value(it));
+        if (!one_of(json_object_iter_key(it), known))
+            openai_keep(&a->extra, json_object_iter_key(it), json_object_iter_value(it));
 }
 
 /* tool_calls, when given, are objects: the writer and the index count on it. */
@@ -99,14 +102,18 @@ static bool calls_are_objects(const json_t *message)
 
 static bool read_choice(struct openai_choice *out, enum openai_kind kind, json_t *v)
 {
-    static const char *const known[] = {"index", "message", "text", "logprobs", "finish_reason", NULL};
-    json_t *message = json_object_get(v, "message"), *text = json_object_get(v, "text"), *logprobs = json_object_get(v, "logprobs");
+    static const char *const known[] = {"index",    "message",       "text",
+                                        "logprobs", "finish_reason", NULL};
+    json_t *message = json_object_get(v, "message"), *text = json_object_get(v, "text"),
+           *logprobs = json_object_get(v, "logprobs");
     struct str finish = json_member_str(v, "finish_reason");
     if (finish.n >= sizeof out->finish_reason) return false;
-    if (kind == OPENAI_CHAT && (!json_is_object(message) || !calls_are_objects(message))) return false;
+    if (kind == OPENAI_CHAT && (!json_is_object(message) || !calls_are_objects(message)))
+        return false;
     if (kind != OPENAI_CHAT && !json_is_string(text)) return false;
     out->message = kind == OPENAI_CHAT ? json_incref(message) : json_pack("{s:O}", "text", text);
-    if (kind == OPENAI_CHAT && !json_object_get(message, "content")) json_object_set_new(message, "content", json_null());
+    if (kind == OPENAI_CHAT && !json_object_get(message, "content"))
+        json_object_set_new(message, "content", json_null());
     if (logprobs && !json_is_null(logprobs)) out->logprobs = json_incref(logprobs);
     openai_copy_str(out->finish_reason, sizeof out->finish_reason, finish);
     for (void *it = json_object_iter(v); it; it = json_object_iter_next(v, it))
@@ -118,22 +125,30 @@ static bool read_choice(struct openai_choice *out, enum openai_kind kind, json_t
 static enum err read_choices(struct openai_answer *a, const json_t *choices, struct errmsg *e)
 {
     size_t n = json_array_size(choices);
-    if (!n) return err_set(e, ERR_INVALID, "choices: expected an array with at least one choice, got %s", json_kind(choices));
-    if (n > OPENAI_N_MAX) return err_set(e, ERR_INVALID, "choices: %zu of them, at most %d are understood", n, OPENAI_N_MAX);
+    if (!n)
+        return err_set(e, ERR_INVALID,
+                       "choices: expected an array with at least one choice, got %s",
+                       json_kind(choices));
+    if (n > OPENAI_N_MAX)
+        return err_set(e, ERR_INVALID, "choices: %zu of them, at most %d are understood", n,
+                       OPENAI_N_MAX);
     for (size_t i = 0; i < n; i++) {
         json_t *v = json_array_get(choices, i);
         const json_t *index = json_object_get(v, "index");
         int64_t at = index ? json_integer_value(index) : (int64_t)i;
         if (at < 0 || at >= (int64_t)n || a->choices[at].message)
-            return err_set(e, ERR_INVALID, "choices[%zu].index: expected each of 0 to %zu once", i, n - 1);
+            return err_set(e, ERR_INVALID, "choices[%zu].index: expected each of 0 to %zu once", i,
+                           n - 1);
         if (!read_choice(&a->choices[at], a->kind, v))
-            return err_set(e, ERR_INVALID, "choices[%zu]: expected a %s", i, a->kind == OPENAI_CHAT ? "message object" : "text");
+            return err_set(e, ERR_INVALID, "choices[%zu]: expected a %s", i,
+                           a->kind == OPENAI_CHAT ? "message object" : "text");
     }
     a->n_choices = (int)n;
     return OK;
 }
 
-enum err openai_answer_parse(struct openai_answer *out, enum openai_kind kind, struct str json, struct errmsg *e)
+enum err openai_answer_parse(struct openai_answer *out, enum openai_kind kind, struct str json,
+                             struct errmsg *e)
 {
     json_t *reply;
     *out = (struct openai_answer){.kind = kind};

@@ -11,9 +11,11 @@ struct openai_check {
 };
 
 /* Always false. Status 400, type invalid_request_error; the message is "<param>: <text>". */
-bool openai_refuse(const struct openai_check *c, const char *param, const char *code, const char *fmt, ...) PRINTF_LIKE(4, 5);
+bool openai_refuse(const struct openai_check *c, const char *param, const char *code,
+                   const char *fmt, ...) PRINTF_LIKE(4, 5);
 /* "<param>: expected <what>, got a number" */
-bool openai_refuse_type(const struct openai_check *c, const char *param, const char *expected, const json_t *got);
+bool openai_refuse_type(const struct openai_check *c, const char *param, const char *expected,
+                        const json_t *got);
 
 bool openai_check_messages(const struct openai_check *c);
 bool openai_check_tools(const struct openai_check *c); /* tools, tool_choice, functions */

@@ -10,7 +10,8 @@
 enum { CALLS_MAX = 128, TEXTS = 5 };
 
 /* Fields whose deltas are joined. */
-static const char *const text_names[TEXTS] = {"content", "reasoning_content", "reasoning", "refusal", "text"};
+static const char *const text_names[TEXTS] = {"content", "reasoning_content", "reasoning",
+                                              "refusal", "text"};
 
 struct call {
     struct buf name, arguments;
@@ -124,7 +125,8 @@ static struct call *call_at(struct openai_collector *c, struct part *p, int64_t 
     return &p->calls[i];
 }
 
-static void add_function(struct openai_collector *c, struct call *call, const json_t *function, bool repeated)
+static void add_function(struct openai_collector *c, struct call *call, const json_t *function,
+                         bool repeated)
 {
     json_t *f = (json_t *)(uintptr_t)function; /* jansson's iterators take no const */
     for (void *it = json_object_iter(f); it; it = json_object_iter_next(f, it)) {
@@ -159,7 +161,8 @@ static bool add_call(struct openai_collector *c, struct part *p, json_t *delta)
     for (void *it = json_object_iter(delta); it; it = json_object_iter_next(delta, it)) {
         const char *key = json_object_iter_key(it);
         json_t *v = json_object_iter_value(it);
-        bool blank = json_is_string(v) && !json_string_length(v) && json_object_get(call->rest, key);
+        bool blank =
+            json_is_string(v) && !json_string_length(v) && json_object_get(call->rest, key);
         if (!strcmp(key, "function") && json_is_object(v))
             add_function(c, call, v, repeated);
         else if (strcmp(key, "index") && !blank)
@@ -220,7 +223,8 @@ static bool add_delta(struct openai_collector *c, struct part *p, json_t *delta)
 static void add_logprobs(struct openai_collector *c, struct part *p, json_t *v)
 {
     for (void *it = json_object_iter(v); it; it = json_object_iter_next(v, it)) {
-        if (json_is_null(json_object_iter_value(it)) && !json_object_get(p->logprobs, json_object_iter_key(it))) {
+        if (json_is_null(json_object_iter_value(it)) &&
+            !json_object_get(p->logprobs, json_object_iter_key(it))) {
             if (!p->logprobs) p->logprobs = json_object();
             json_object_set(p->logprobs, json_object_iter_key(it), json_null());
         }
@@ -232,7 +236,8 @@ static bool add_member(struct openai_collector *c, struct part *p, const char *k
 {
     bool delta = !strcmp(key, "delta") || (!strcmp(key, "message") && json_is_object(v));
     if (!strcmp(key, "index")) return true;
-    if (delta && c->kind == OPENAI_CHAT) return json_is_null(v) || (json_is_object(v) && add_delta(c, p, v));
+    if (delta && c->kind == OPENAI_CHAT)
+        return json_is_null(v) || (json_is_object(v) && add_delta(c, p, v));
     if (!strcmp(key, "text") && c->kind != OPENAI_CHAT) return add_text(c, p, key, v);
     if (!strcmp(key, "logprobs") && (json_is_object(v) || json_is_null(v))) {
         if (json_is_object(v)) add_logprobs(c, p, v);
@@ -242,8 +247,10 @@ static bool add_member(struct openai_collector *c, struct part *p, const char *k
         keep(c, &p->extra, key, v);
         return true;
     }
-    if (json_string_length(v) >= sizeof p->finish_reason || !(json_is_string(v) || json_is_null(v))) return false;
-    if (json_string_length(v)) openai_copy_str(p->finish_reason, sizeof p->finish_reason, json_str(v));
+    if (json_string_length(v) >= sizeof p->finish_reason || !(json_is_string(v) || json_is_null(v)))
+        return false;
+    if (json_string_length(v))
+        openai_copy_str(p->finish_reason, sizeof p->finish_reason, json_str(v));
     return true;
 }
 
@@ -251,16 +258,19 @@ static enum err add_choice(struct openai_collector *c, json_t *choice, struct er
 {
     const json_t *index = json_object_get(choice, "index");
     int64_t i = json_integer_value(index);
-    if (!json_is_object(choice)) return err_set(e, ERR_INVALID, "choices: expected objects, got %s", json_kind(choice));
+    if (!json_is_object(choice))
+        return err_set(e, ERR_INVALID, "choices: expected objects, got %s", json_kind(choice));
     if (index && (!json_is_integer(index) || i < 0))
         return err_set(e, ERR_INVALID, "choices.index: expected an integer of at least 0");
     if (i >= OPENAI_N_MAX)
-        return err_set(e, ERR_UNSUPPORTED, "choice %lld: at most %d choices are collected", (long long)i, OPENAI_N_MAX);
+        return err_set(e, ERR_UNSUPPORTED, "choice %lld: at most %d choices are collected",
+                       (long long)i, OPENAI_N_MAX);
     struct part *p = &c->parts[i];
     p->seen = true;
     for (void *it = json_object_iter(choice); it; it = json_object_iter_next(choice, it))
         if (!add_member(c, p, json_object_iter_key(it), json_object_iter_value(it)))
-            return err_set(e, ERR_INVALID, "choices.%s: not the form of a chunk", json_object_iter_key(it));
+            return err_set(e, ERR_INVALID, "choices.%s: not the form of a chunk",
+                           json_object_iter_key(it));
     return OK;
 }
 
@@ -291,9 +301,11 @@ static void add_top(struct openai_collector *c, const char *key, json_t *v)
 
 static enum err add_chunk(struct openai_collector *c, json_t *chunk, struct errmsg *e)
 {
-    const json_t *choices = json_object_get(chunk, "choices"), *usage = json_object_get(chunk, "usage");
+    const json_t *choices = json_object_get(chunk, "choices"),
+                 *usage = json_object_get(chunk, "usage");
     if (openai_is_error(chunk, e)) return ERR_UNAVAILABLE;
-    if (!json_is_array(choices) && !json_is_object(usage)) return err_set(e, ERR_INVALID, "frame: neither choices nor usage in it");
+    if (!json_is_array(choices) && !json_is_object(usage))
+        return err_set(e, ERR_INVALID, "frame: neither choices nor usage in it");
     for (size_t i = 0; i < json_array_size(choices); i++) {
         enum err code = add_choice(c, json_array_get(choices, i), e);
         if (code) return code;
@@ -304,7 +316,8 @@ static enum err add_chunk(struct openai_collector *c, json_t *chunk, struct errm
 }
 
 /* Parses a frame; one with broken characters is repaired, remembered as damage, and parsed again. */
-static enum err parse_frame(struct openai_collector *c, struct str data, json_t **out, struct errmsg *e)
+static enum err parse_frame(struct openai_collector *c, struct str data, json_t **out,
+                            struct errmsg *e)
 {
     enum err code = json_parse(data, 0, out, e);
     if (code != ERR_INVALID) return code;
@@ -332,8 +345,9 @@ enum err openai_collector_feed(struct openai_collector *c, struct str data, stru
     if (c->bytes > c->bytes_max) return too_large(c, e);
     enum err code = parse_frame(c, data, &frame, e) ? ERR_INVALID : OK;
     if (!code) {
-        code = json_is_object(frame) ? add_chunk(c, frame, e)
-                                     : err_set(e, ERR_INVALID, "frame: expected an object, got %s", json_kind(frame));
+        code = json_is_object(frame)
+                   ? add_chunk(c, frame, e)
+                   : err_set(e, ERR_INVALID, "frame: expected an object, got %s", json_kind(frame));
         json_decref(frame);
     }
     if (!code && c->bytes > c->bytes_max) return too_large(c, e);
@@ -341,7 +355,10 @@ enum err openai_collector_feed(struct openai_collector *c, struct str data, stru
     return code;
 }
 
-struct openai_usage openai_collector_usage(const struct openai_collector *c) { return c->top.usage; }
+struct openai_usage openai_collector_usage(const struct openai_collector *c)
+{
+    return c->top.usage;
+}
 
 static int n_parts(const struct openai_collector *c)
 {
@@ -360,7 +377,10 @@ bool openai_collector_complete(const struct openai_collector *c)
 }
 
 /* --- taking the answer out */
-static json_t *string_of(const struct buf *b) { return json_stringn(b->p ? b->p : "", b->n); }
+static json_t *string_of(const struct buf *b)
+{
+    return json_stringn(b->p ? b->p : "", b->n);
+}
 
 static json_t *take_function(struct call *call)
 {
@@ -373,14 +393,16 @@ static json_t *take_function(struct call *call)
 
 static json_t *take_call(struct call *call)
 {
-    json_t *out = json_object(), *id = json_object_get(call->rest, "id"), *type = json_object_get(call->rest, "type");
+    json_t *out = json_object(), *id = json_object_get(call->rest, "id"),
+           *type = json_object_get(call->rest, "type");
     if (id) json_object_set(out, "id", id);
     if (type)
         json_object_set(out, "type", type);
     else
         json_object_set_new(out, "type", json_string("function"));
     if (call->rest) json_object_update_missing(out, call->rest);
-    bool function = str_eqz(json_member_str(out, "type"), "function") || call->name.n || call->arguments.n || call->function;
+    bool function = str_eqz(json_member_str(out, "type"), "function") || call->name.n ||
+                    call->arguments.n || call->function;
     if (function) json_object_set_new(out, "function", take_function(call));
     return out;
 }
@@ -407,11 +429,15 @@ static json_t *take_message(struct part *p)
     take_texts(p, out);
     if (p->message) json_object_update_missing(out, p->message);
     if (json_is_null(json_object_get(out, "content")) && json_object_get(p->message, "content"))
-        json_object_set(out, "content", json_object_get(p->message, "content")); /* content that came as a list of parts */
+        json_object_set(
+            out, "content",
+            json_object_get(p->message, "content")); /* content that came as a list of parts */
     if (p->calls_given) json_object_set_new(out, "tool_calls", json_array());
     for (int i = 0; i < p->n_calls; i++)
-        if (p->calls[i].seen) json_array_append_new(json_object_get(out, "tool_calls"), take_call(&p->calls[i]));
-    if (p->function_call.seen) json_object_set_new(out, "function_call", take_function(&p->function_call));
+        if (p->calls[i].seen)
+            json_array_append_new(json_object_get(out, "tool_calls"), take_call(&p->calls[i]));
+    if (p->function_call.seen)
+        json_object_set_new(out, "function_call", take_function(&p->function_call));
     return out;
 }
 

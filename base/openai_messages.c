@@ -5,7 +5,13 @@
 
 #include "base/openai_check.h"
 
-enum { WHERE_BYTES = 64, MESSAGES_MAX = 100000, PARTS_MAX = 4096, TOOLS_MAX = 1024, TOOL_CALLS_MAX = 1024 };
+enum {
+    WHERE_BYTES = 64,
+    MESSAGES_MAX = 100000,
+    PARTS_MAX = 4096,
+    TOOLS_MAX = 1024,
+    TOOL_CALLS_MAX = 1024
+};
 
 static const json_t *member(const json_t *object, const char *name)
 {
@@ -29,7 +35,8 @@ static struct where at(const char *fmt, ...)
 }
 
 /* A member that must be a string when required, or may be absent. */
-static bool string_member(const struct openai_check *c, const char *path, const json_t *object, const char *name, bool required)
+static bool string_member(const struct openai_check *c, const char *path, const json_t *object,
+                          const char *name, bool required)
 {
     const json_t *v = member(object, name);
     if (v ? json_is_string(v) : !required) return true;
@@ -55,21 +62,28 @@ enum { N_PARTS = sizeof parts / sizeof *parts };
 
 static bool check_part(const struct openai_check *c, const char *path, const json_t *part)
 {
-    if (!json_is_object(part)) return openai_refuse_type(c, path, "an object like {\"type\":\"text\",\"text\":\"...\"}", part);
+    if (!json_is_object(part))
+        return openai_refuse_type(c, path, "an object like {\"type\":\"text\",\"text\":\"...\"}",
+                                  part);
     struct str type = json_member_str(part, "type");
     int i = 0;
     while (i < N_PARTS && !str_eqz(type, parts[i].type))
         i++;
-    if (!type.p) return openai_refuse_type(c, at("%s.type", path).path, "a string", json_object_get(part, "type"));
+    if (!type.p)
+        return openai_refuse_type(c, at("%s.type", path).path, "a string",
+                                  json_object_get(part, "type"));
     if (i == N_PARTS)
         return openai_refuse(c, at("%s.type", path).path, "invalid_value",
-                             "unknown: expected text, refusal, image_url, input_audio, audio_url, video_url or file");
+                             "unknown: expected text, refusal, image_url, input_audio, audio_url, "
+                             "video_url or file");
     const json_t *v = member(part, parts[i].member);
     if (parts[i].text ? !json_is_string(v) : !json_is_object(v))
-        return openai_refuse_type(c, at("%s.%s", path, parts[i].member).path, parts[i].text ? "a string" : "an object", v);
+        return openai_refuse_type(c, at("%s.%s", path, parts[i].member).path,
+                                  parts[i].text ? "a string" : "an object", v);
     if (parts[i].class == PART_TEXT) return true;
     if (c->strict == OPENAI_ENGINE)
-        return openai_refuse(c, path, "unsupported_value", "%s is not supported: this model reads text only", parts[i].type);
+        return openai_refuse(c, path, "unsupported_value",
+                             "%s is not supported: this model reads text only", parts[i].type);
     if (parts[i].class == PART_AUDIO)
         c->r->has_audio = true;
     else
@@ -83,8 +97,12 @@ static bool check_content(const struct openai_check *c, const char *message, con
     if (json_is_string(v)) return true;
     if (!json_is_array(v)) return openai_refuse_type(c, w.path, "a string or an array of parts", v);
     size_t n = json_array_size(v);
-    if (!n) return openai_refuse(c, w.path, "invalid_value", "the array is empty: expected at least one part");
-    if (n > PARTS_MAX) return openai_refuse(c, w.path, "invalid_value", "%zu parts: expected at most %d", n, PARTS_MAX);
+    if (!n)
+        return openai_refuse(c, w.path, "invalid_value",
+                             "the array is empty: expected at least one part");
+    if (n > PARTS_MAX)
+        return openai_refuse(c, w.path, "invalid_value", "%zu parts: expected at most %d", n,
+                             PARTS_MAX);
     for (size_t i = 0; i < n; i++)
         if (!check_part(c, at("%s[%zu]", w.path, i).path, json_array_get(v, i))) return false;
     return true;
@@ -102,24 +120,32 @@ static bool check_tool_calls(const struct openai_check *c, const char *message, 
     struct where w = at("%s.tool_calls", message);
     if (!json_is_array(v)) return openai_refuse_type(c, w.path, "an array", v);
     size_t n = json_array_size(v);
-    if (n > TOOL_CALLS_MAX) return openai_refuse(c, w.path, "invalid_value", "%zu calls: expected at most %d", n, TOOL_CALLS_MAX);
+    if (n > TOOL_CALLS_MAX)
+        return openai_refuse(c, w.path, "invalid_value", "%zu calls: expected at most %d", n,
+                             TOOL_CALLS_MAX);
     for (size_t i = 0; i < n; i++) {
         const json_t *call = json_array_get(v, i);
         struct where item = at("%s[%zu]", w.path, i);
         if (!json_is_object(call)) return openai_refuse_type(c, item.path, "an object", call);
-        if (!string_member(c, item.path, call, "id", true) || !string_member(c, item.path, call, "type", false)) return false;
+        if (!string_member(c, item.path, call, "id", true) ||
+            !string_member(c, item.path, call, "type", false))
+            return false;
         const json_t *type = member(call, "type");
         bool custom = type && !str_eqz(json_str(type), "function");
         if (custom && c->strict == OPENAI_ENGINE)
-            return openai_refuse(c, at("%s.type", item.path).path, "unsupported_value", "expected \"function\"");
-        if (!custom && !check_function(c, at("%s.function", item.path).path, member(call, "function"))) return false;
+            return openai_refuse(c, at("%s.type", item.path).path, "unsupported_value",
+                                 "expected \"function\"");
+        if (!custom &&
+            !check_function(c, at("%s.function", item.path).path, member(call, "function")))
+            return false;
     }
     return true;
 }
 
 static bool check_assistant(const struct openai_check *c, const char *path, const json_t *m)
 {
-    const json_t *content = member(m, "content"), *calls = member(m, "tool_calls"), *function = member(m, "function_call");
+    const json_t *content = member(m, "content"), *calls = member(m, "tool_calls"),
+                 *function = member(m, "function_call");
     if (calls && !check_tool_calls(c, path, calls)) return false;
     if (function && !check_function(c, at("%s.function_call", path).path, function)) return false;
     if (!string_member(c, path, m, "refusal", false)) return false;
@@ -130,30 +156,41 @@ static bool check_assistant(const struct openai_check *c, const char *path, cons
 
 static bool check_message(const struct openai_check *c, const char *path, const json_t *m)
 {
-    if (!json_is_object(m)) return openai_refuse_type(c, path, "an object with role and content", m);
+    if (!json_is_object(m))
+        return openai_refuse_type(c, path, "an object with role and content", m);
     struct str role = json_member_str(m, "role");
-    if (!role.p) return openai_refuse_type(c, at("%s.role", path).path, "a string", json_object_get(m, "role"));
+    if (!role.p)
+        return openai_refuse_type(c, at("%s.role", path).path, "a string",
+                                  json_object_get(m, "role"));
     if (!string_member(c, path, m, "name", false)) return false;
     if (str_eqz(role, "assistant")) return check_assistant(c, path, m);
     if (str_eqz(role, "tool"))
-        return string_member(c, path, m, "tool_call_id", true) && check_content(c, path, member(m, "content"));
+        return string_member(c, path, m, "tool_call_id", true) &&
+               check_content(c, path, member(m, "content"));
     if (str_eqz(role, "function"))
-        return string_member(c, path, m, "name", true) && (!member(m, "content") || check_content(c, path, member(m, "content")));
+        return string_member(c, path, m, "name", true) &&
+               (!member(m, "content") || check_content(c, path, member(m, "content")));
     if (str_eqz(role, "user") || str_eqz(role, "system") || str_eqz(role, "developer"))
         return check_content(c, path, member(m, "content"));
-    return openai_refuse(c, at("%s.role", path).path, "invalid_value",
-                         "unknown role: expected system, developer, user, assistant, tool or function");
+    return openai_refuse(
+        c, at("%s.role", path).path, "invalid_value",
+        "unknown role: expected system, developer, user, assistant, tool or function");
 }
 
 bool openai_check_messages(const struct openai_check *c)
 {
     const json_t *v = c->r->messages = member(c->r->body, "messages");
-    if (!v) return openai_refuse(c, "messages", "missing_required_parameter", "required, an array of messages");
+    if (!v)
+        return openai_refuse(c, "messages", "missing_required_parameter",
+                             "required, an array of messages");
     if (!json_is_array(v)) return openai_refuse_type(c, "messages", "an array of messages", v);
     size_t n = json_array_size(v);
-    if (!n) return openai_refuse(c, "messages", "invalid_value", "the array is empty: expected at least one message");
+    if (!n)
+        return openai_refuse(c, "messages", "invalid_value",
+                             "the array is empty: expected at least one message");
     if (n > MESSAGES_MAX)
-        return openai_refuse(c, "messages", "invalid_value", "%zu messages: expected at most %d", n, MESSAGES_MAX);
+        return openai_refuse(c, "messages", "invalid_value", "%zu messages: expected at most %d", n,
+                             MESSAGES_MAX);
     for (size_t i = 0; i < n; i++)
         if (!check_message(c, at("messages[%zu]", i).path, json_array_get(v, i))) return false;
     return true;
@@ -164,25 +201,31 @@ static bool check_tool(const struct openai_check *c, size_t i, const json_t *too
 {
     struct str type = json_member_str(tool, "type");
     if (!json_is_object(tool))
-        return openai_refuse(c, "tools", "invalid_type", "[%zu]: expected an object, got %s", i, json_kind(tool));
+        return openai_refuse(c, "tools", "invalid_type", "[%zu]: expected an object, got %s", i,
+                             json_kind(tool));
     if (!type.p)
         return openai_refuse(c, "tools", "invalid_type", "[%zu].type: expected a string, got %s", i,
                              json_kind(json_object_get(tool, "type")));
     if (!str_eqz(type, "function"))
         return c->strict != OPENAI_ENGINE ||
-               openai_refuse(c, "tools", "unsupported_value", "[%zu].type: this engine knows only \"function\"", i);
+               openai_refuse(c, "tools", "unsupported_value",
+                             "[%zu].type: this engine knows only \"function\"", i);
     const json_t *function = member(tool, "function"), *parameters = member(function, "parameters"),
                  *about = member(function, "description");
     if (!json_is_object(function))
-        return openai_refuse(c, "tools", "invalid_type", "[%zu].function: expected an object, got %s", i, json_kind(function));
+        return openai_refuse(c, "tools", "invalid_type",
+                             "[%zu].function: expected an object, got %s", i, json_kind(function));
     if (!json_member_str(function, "name").n)
-        return openai_refuse(c, "tools", "invalid_type", "[%zu].function.name: expected a name, got %s", i,
+        return openai_refuse(c, "tools", "invalid_type",
+                             "[%zu].function.name: expected a name, got %s", i,
                              json_kind(json_object_get(function, "name")));
     if (parameters && !json_is_object(parameters))
-        return openai_refuse(c, "tools", "invalid_type", "[%zu].function.parameters: expected an object, got %s", i,
+        return openai_refuse(c, "tools", "invalid_type",
+                             "[%zu].function.parameters: expected an object, got %s", i,
                              json_kind(parameters));
     if (about && !json_is_string(about))
-        return openai_refuse(c, "tools", "invalid_type", "[%zu].function.description: expected a string, got %s", i,
+        return openai_refuse(c, "tools", "invalid_type",
+                             "[%zu].function.description: expected a string, got %s", i,
                              json_kind(about));
     return true;
 }
@@ -190,7 +233,9 @@ static bool check_tool(const struct openai_check *c, size_t i, const json_t *too
 static bool names_a_tool(const json_t *tools, struct str name)
 {
     for (size_t i = 0; i < json_array_size(tools); i++)
-        if (str_eq(json_member_str(json_object_get(json_array_get(tools, i), "function"), "name"), name)) return true;
+        if (str_eq(json_member_str(json_object_get(json_array_get(tools, i), "function"), "name"),
+                   name))
+            return true;
     return false;
 }
 
@@ -201,16 +246,21 @@ static bool check_choice(const struct openai_check *c)
     struct str word = json_str(v);
     if (str_eqz(word, "none") || str_eqz(word, "auto")) return true;
     if (word.p && !str_eqz(word, "required"))
-        return openai_refuse(c, "tool_choice", "invalid_value", "expected \"none\", \"auto\", \"required\" or an object");
+        return openai_refuse(c, "tool_choice", "invalid_value",
+                             "expected \"none\", \"auto\", \"required\" or an object");
     if (!word.p && !json_is_object(v))
-        return openai_refuse_type(c, "tool_choice", "\"none\", \"auto\", \"required\" or an object", v);
-    if (!c->r->tools) return openai_refuse(c, "tool_choice", "invalid_value", "allowed only with tools");
+        return openai_refuse_type(c, "tool_choice", "\"none\", \"auto\", \"required\" or an object",
+                                  v);
+    if (!c->r->tools)
+        return openai_refuse(c, "tool_choice", "invalid_value", "allowed only with tools");
     if (c->strict == OPENAI_ENGINE)
         return openai_refuse(c, "tool_choice", "unsupported_value",
                              "this engine cannot force a tool call: expected \"auto\" or \"none\"");
     if (!str_eqz(json_member_str(v, "type"), "function")) return true;
     struct str name = json_member_str(json_object_get(v, "function"), "name");
-    if (!name.n) return openai_refuse(c, "tool_choice", "invalid_type", "function.name: expected the name of a tool");
+    if (!name.n)
+        return openai_refuse(c, "tool_choice", "invalid_type",
+                             "function.name: expected the name of a tool");
     return names_a_tool(c->r->tools, name) ||
            openai_refuse(c, "tool_choice", "invalid_value", "function.name: no such tool in tools");
 }
@@ -221,13 +271,17 @@ bool openai_check_tools(const struct openai_check *c)
                  *parallel = member(c->r->body, "parallel_tool_calls");
     if (v && !json_is_array(v)) return openai_refuse_type(c, "tools", "an array", v);
     size_t n = json_array_size(v);
-    if (n > TOOLS_MAX) return openai_refuse(c, "tools", "invalid_value", "%zu tools: expected at most %d", n, TOOLS_MAX);
+    if (n > TOOLS_MAX)
+        return openai_refuse(c, "tools", "invalid_value", "%zu tools: expected at most %d", n,
+                             TOOLS_MAX);
     for (size_t i = 0; i < n; i++)
         if (!check_tool(c, i, json_array_get(v, i))) return false;
     c->r->tools = n ? v : NULL;
-    if (functions && !json_is_array(functions)) return openai_refuse_type(c, "functions", "an array", functions);
+    if (functions && !json_is_array(functions))
+        return openai_refuse_type(c, "functions", "an array", functions);
     if (functions && c->strict == OPENAI_ENGINE)
         return openai_refuse(c, "functions", "unsupported_value", "this engine knows only tools");
-    if (parallel && !json_is_boolean(parallel)) return openai_refuse_type(c, "parallel_tool_calls", "true or false", parallel);
+    if (parallel && !json_is_boolean(parallel))
+        return openai_refuse_type(c, "parallel_tool_calls", "true or false", parallel);
     return check_choice(c);
 }

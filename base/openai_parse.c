@@ -21,7 +21,8 @@ enum {
     EMBEDDING = 1 << OPENAI_EMBEDDING
 };
 
-bool openai_refuse(const struct openai_check *c, const char *param, const char *code, const char *fmt, ...)
+bool openai_refuse(const struct openai_check *c, const char *param, const char *code,
+                   const char *fmt, ...)
 {
     char text[sizeof c->e->message];
     va_list ap;
@@ -32,7 +33,8 @@ bool openai_refuse(const struct openai_check *c, const char *param, const char *
     return false;
 }
 
-bool openai_refuse_type(const struct openai_check *c, const char *param, const char *expected, const json_t *got)
+bool openai_refuse_type(const struct openai_check *c, const char *param, const char *expected,
+                        const json_t *got)
 {
     return openai_refuse(c, param, "invalid_type", "expected %s, got %s", expected, json_kind(got));
 }
@@ -68,11 +70,13 @@ static const struct number_row numbers[] = {
     {"dimensions", NUMBER_INT, 1, 65536, AT(dimensions), EMBEDDING},
 };
 
-static bool read_int(const struct openai_check *c, const char *name, const json_t *v, int64_t range[2], int64_t *out)
+static bool read_int(const struct openai_check *c, const char *name, const json_t *v,
+                     int64_t range[2], int64_t *out)
 {
     if (!json_is_number(v)) return openai_refuse_type(c, name, "an integer", v);
     double real = json_number_value(v);
-    if (json_is_real(v) && real != floor(real)) return openai_refuse(c, name, "invalid_type", "expected an integer, got %g", real);
+    if (json_is_real(v) && real != floor(real))
+        return openai_refuse(c, name, "invalid_type", "expected an integer, got %g", real);
     bool exact = json_is_integer(v) || fabs(real) <= 0x1p53;
     int64_t n = json_is_integer(v) ? json_integer_value(v) : exact ? (int64_t)real : 0;
     if (exact && n >= range[0] && n <= range[1]) {
@@ -80,18 +84,22 @@ static bool read_int(const struct openai_check *c, const char *name, const json_
         return true;
     }
     if (range[1] >= INT32_MAX)
-        return openai_refuse(c, name, "invalid_value", "%.15g is out of range: expected an integer of at least %lld", real,
+        return openai_refuse(c, name, "invalid_value",
+                             "%.15g is out of range: expected an integer of at least %lld", real,
                              (long long)range[0]);
-    return openai_refuse(c, name, "invalid_value", "%.15g is out of range: expected an integer from %lld to %lld", real,
+    return openai_refuse(c, name, "invalid_value",
+                         "%.15g is out of range: expected an integer from %lld to %lld", real,
                          (long long)range[0], (long long)range[1]);
 }
 
-static bool read_real(const struct openai_check *c, const char *name, const json_t *v, const struct number_row *row, double *out)
+static bool read_real(const struct openai_check *c, const char *name, const json_t *v,
+                      const struct number_row *row, double *out)
 {
     if (!json_is_number(v)) return openai_refuse_type(c, name, "a number", v);
     double n = json_number_value(v);
     if (!(n >= row->min && n <= row->max))
-        return openai_refuse(c, name, "invalid_value", "%g is out of range: expected a number from %g to %g", n, row->min,
+        return openai_refuse(c, name, "invalid_value",
+                             "%g is out of range: expected a number from %g to %g", n, row->min,
                              row->max);
     *out = n;
     return true;
@@ -148,12 +156,14 @@ static bool check_n(const struct openai_check *c)
 static bool check_model(const struct openai_check *c)
 {
     const json_t *v = given(c, "model");
-    if (!v) return openai_refuse(c, "model", "missing_required_parameter", "required, a model name");
+    if (!v)
+        return openai_refuse(c, "model", "missing_required_parameter", "required, a model name");
     if (!json_is_string(v)) return openai_refuse_type(c, "model", "a string", v);
     c->r->model = json_str(v);
     if (!c->r->model.n) return openai_refuse(c, "model", "model_not_found", "the name is empty");
     if (c->r->model.n > MODEL_BYTES_MAX)
-        return openai_refuse(c, "model", "invalid_value", "%zu bytes long: expected at most %d", c->r->model.n, MODEL_BYTES_MAX);
+        return openai_refuse(c, "model", "invalid_value", "%zu bytes long: expected at most %d",
+                             c->r->model.n, MODEL_BYTES_MAX);
     for (size_t i = 0; i < c->r->model.n; i++)
         if ((unsigned char)c->r->model.p[i] < 0x20 || c->r->model.p[i] == 0x7F)
             return openai_refuse(c, "model", "invalid_value", "the name holds a control character");
@@ -166,11 +176,13 @@ static bool check_stream(const struct openai_check *c)
     const json_t *v = given(c, "stream_options");
     if (!v) return true;
     if (!json_is_object(v)) return openai_refuse_type(c, "stream_options", "an object", v);
-    if (!c->r->stream) return openai_refuse(c, "stream_options", "invalid_value", "allowed only with \"stream\": true");
+    if (!c->r->stream)
+        return openai_refuse(c, "stream_options", "invalid_value",
+                             "allowed only with \"stream\": true");
     const json_t *usage = json_object_get(v, "include_usage");
     if (usage && !json_is_null(usage) && !json_is_boolean(usage))
-        return openai_refuse(c, "stream_options", "invalid_type", "include_usage: expected true or false, got %s",
-                             json_kind(usage));
+        return openai_refuse(c, "stream_options", "invalid_type",
+                             "include_usage: expected true or false, got %s", json_kind(usage));
     c->r->include_usage = json_is_true(usage);
     return true;
 }
@@ -178,7 +190,9 @@ static bool check_stream(const struct openai_check *c)
 static bool add_stop(const struct openai_check *c, const json_t *v, size_t i)
 {
     struct openai_request *r = c->r;
-    if (!json_is_string(v)) return openai_refuse(c, "stop", "invalid_type", "[%zu]: expected a string, got %s", i, json_kind(v));
+    if (!json_is_string(v))
+        return openai_refuse(c, "stop", "invalid_type", "[%zu]: expected a string, got %s", i,
+                             json_kind(v));
     if (json_string_length(v)) r->stops[r->n_stops++].text = json_str(v);
     return true;
 }
@@ -188,10 +202,12 @@ static bool check_stop(const struct openai_check *c)
     const json_t *v = given(c, "stop");
     if (!v) return true;
     if (json_is_string(v)) return add_stop(c, v, 0);
-    if (!json_is_array(v)) return openai_refuse_type(c, "stop", "a string or an array of strings", v);
+    if (!json_is_array(v))
+        return openai_refuse_type(c, "stop", "a string or an array of strings", v);
     size_t n = json_array_size(v);
     if (n > OPENAI_STOPS_MAX)
-        return openai_refuse(c, "stop", "invalid_value", "%zu strings: expected at most %d", n, OPENAI_STOPS_MAX);
+        return openai_refuse(c, "stop", "invalid_value", "%zu strings: expected at most %d", n,
+                             OPENAI_STOPS_MAX);
     for (size_t i = 0; i < n; i++)
         if (!add_stop(c, json_array_get(v, i), i)) return false;
     return true;
@@ -203,7 +219,8 @@ static bool check_logprobs(const struct openai_check *c)
     if (r->kind == OPENAI_CHAT) {
         if (!read_bool(c, "logprobs", &r->logprobs)) return false;
         if (r->top_logprobs && !r->logprobs)
-            return openai_refuse(c, "top_logprobs", "invalid_value", "allowed only with \"logprobs\": true");
+            return openai_refuse(c, "top_logprobs", "invalid_value",
+                                 "allowed only with \"logprobs\": true");
         return true;
     }
     const json_t *v = given(c, "logprobs");
@@ -221,15 +238,18 @@ static bool add_bias(const struct openai_check *c, struct str key, const json_t 
     if (!digits) {
         struct str shown = str_sub(key, 0, 32);
         shown = str_sub(shown, 0, utf8_complete(shown));
-        return openai_refuse(c, "logit_bias", "invalid_value", "key \"" STR_FMT "\": expected a token id, digits only",
+        return openai_refuse(c, "logit_bias", "invalid_value",
+                             "key \"" STR_FMT "\": expected a token id, digits only",
                              STR_ARG(shown));
     }
     if (!json_is_number(v))
-        return openai_refuse(c, "logit_bias", "invalid_type", "token %lld: expected a number from -100 to 100, got %s",
+        return openai_refuse(c, "logit_bias", "invalid_type",
+                             "token %lld: expected a number from -100 to 100, got %s",
                              (long long)id, json_kind(v));
     double bias = json_number_value(v);
     if (!(bias >= -100 && bias <= 100))
-        return openai_refuse(c, "logit_bias", "invalid_value", "token %lld: %g is out of range: expected a number from -100 to 100",
+        return openai_refuse(c, "logit_bias", "invalid_value",
+                             "token %lld: %g is out of range: expected a number from -100 to 100",
                              (long long)id, bias);
     c->r->biases[c->r->n_biases++] = (struct openai_bias){(int32_t)id, (float)bias};
     return true;
@@ -239,14 +259,18 @@ static bool check_bias(const struct openai_check *c)
 {
     const json_t *v = given(c, "logit_bias");
     if (!v) return true;
-    if (!json_is_object(v)) return openai_refuse_type(c, "logit_bias", "an object of token ids and numbers", v);
+    if (!json_is_object(v))
+        return openai_refuse_type(c, "logit_bias", "an object of token ids and numbers", v);
     size_t n = json_object_size(v);
     if (!n) return true;
-    if (n > BIASES_MAX) return openai_refuse(c, "logit_bias", "invalid_value", "%zu tokens: expected at most %d", n, BIASES_MAX);
+    if (n > BIASES_MAX)
+        return openai_refuse(c, "logit_bias", "invalid_value", "%zu tokens: expected at most %d", n,
+                             BIASES_MAX);
     c->r->biases = xcalloc(n, sizeof *c->r->biases);
     json_t *o = (json_t *)(uintptr_t)v; /* jansson's iterators take no const */
     for (void *it = json_object_iter(o); it; it = json_object_iter_next(o, it))
-        if (!add_bias(c, (struct str){json_object_iter_key(it), json_object_iter_key_len(it)}, json_object_iter_value(it)))
+        if (!add_bias(c, (struct str){json_object_iter_key(it), json_object_iter_key_len(it)},
+                      json_object_iter_value(it)))
             return false;
     return true;
 }
@@ -255,15 +279,19 @@ static bool check_response_format(const struct openai_check *c)
 {
     const json_t *v = given(c, "response_format");
     if (!v) return true;
-    if (!json_is_object(v)) return openai_refuse_type(c, "response_format", "an object like {\"type\":\"text\"}", v);
+    if (!json_is_object(v))
+        return openai_refuse_type(c, "response_format", "an object like {\"type\":\"text\"}", v);
     struct str type = json_member_str(v, "type");
     if (!type.p)
-        return openai_refuse(c, "response_format", "invalid_type", "type: expected a string, got %s",
+        return openai_refuse(c, "response_format", "invalid_type",
+                             "type: expected a string, got %s",
                              json_kind(json_object_get(v, "type")));
     if (c->strict == OPENAI_ENGINE && !str_eqz(type, "text"))
-        return openai_refuse(c, "response_format", "unsupported_value", "this engine knows only {\"type\":\"text\"}");
+        return openai_refuse(c, "response_format", "unsupported_value",
+                             "this engine knows only {\"type\":\"text\"}");
     if (str_eqz(type, "json_schema") && !json_is_object(json_object_get(v, "json_schema")))
-        return openai_refuse(c, "response_format", "invalid_type", "json_schema: expected an object, got %s",
+        return openai_refuse(c, "response_format", "invalid_type",
+                             "json_schema: expected an object, got %s",
                              json_kind(json_object_get(v, "json_schema")));
     return true;
 }
@@ -272,7 +300,8 @@ static bool check_labels(const struct openai_check *c)
 {
     const json_t *user = given(c, "user"), *metadata = given(c, "metadata");
     if (user && !json_is_string(user)) return openai_refuse_type(c, "user", "a string", user);
-    if (metadata && !json_is_object(metadata)) return openai_refuse_type(c, "metadata", "an object", metadata);
+    if (metadata && !json_is_object(metadata))
+        return openai_refuse_type(c, "metadata", "an object", metadata);
     return true;
 }
 
@@ -281,24 +310,30 @@ static bool token_ids(const json_t *v)
 {
     for (size_t i = 0; i < json_array_size(v); i++) {
         const json_t *id = json_array_get(v, i);
-        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > INT32_MAX) return false;
+        if (!json_is_integer(id) || json_integer_value(id) < 0 ||
+            json_integer_value(id) > INT32_MAX)
+            return false;
     }
     return json_array_size(v) > 0;
 }
 
 static bool same_kind(const struct openai_check *c, const char *name, const json_t *v)
 {
-    bool strings = json_is_string(json_array_get(v, 0)), lists = json_is_array(json_array_get(v, 0));
+    bool strings = json_is_string(json_array_get(v, 0)),
+         lists = json_is_array(json_array_get(v, 0));
     if (!strings && !lists)
         return token_ids(v) ||
-               openai_refuse(c, name, "invalid_type", "expected only strings, only token ids, or only arrays of token ids");
+               openai_refuse(c, name, "invalid_type",
+                             "expected only strings, only token ids, or only arrays of token ids");
     for (size_t i = 0; i < json_array_size(v); i++) {
         const json_t *item = json_array_get(v, i);
         if (strings && !json_is_string(item))
-            return openai_refuse(c, name, "invalid_type", "[%zu]: expected a string like the first one, got %s", i,
+            return openai_refuse(c, name, "invalid_type",
+                                 "[%zu]: expected a string like the first one, got %s", i,
                                  json_kind(item));
         if (lists && (!json_is_array(item) || !token_ids(item)))
-            return openai_refuse(c, name, "invalid_type", "[%zu]: expected an array of token ids", i);
+            return openai_refuse(c, name, "invalid_type", "[%zu]: expected an array of token ids",
+                                 i);
         if (strings && c->r->kind == OPENAI_EMBEDDING && !json_string_length(item))
             return openai_refuse(c, name, "invalid_value", "[%zu]: the string is empty", i);
     }
@@ -308,7 +343,9 @@ static bool same_kind(const struct openai_check *c, const char *name, const json
 static bool check_texts(const struct openai_check *c, const char *name, const json_t **out)
 {
     const json_t *v = *out = given(c, name);
-    if (!v) return openai_refuse(c, name, "missing_required_parameter", "required, a string or an array");
+    if (!v)
+        return openai_refuse(c, name, "missing_required_parameter",
+                             "required, a string or an array");
     if (json_is_string(v)) {
         bool empty = c->r->kind == OPENAI_EMBEDDING && !json_string_length(v);
         return !empty || openai_refuse(c, name, "invalid_value", "the string is empty");
@@ -317,7 +354,8 @@ static bool check_texts(const struct openai_check *c, const char *name, const js
     size_t n = json_array_size(v);
     if (!n) return openai_refuse(c, name, "invalid_value", "the array is empty");
     if (n > INPUTS_MAX && !json_is_integer(json_array_get(v, 0)))
-        return openai_refuse(c, name, "invalid_value", "%zu entries: expected at most %d", n, INPUTS_MAX);
+        return openai_refuse(c, name, "invalid_value", "%zu entries: expected at most %d", n,
+                             INPUTS_MAX);
     return same_kind(c, name, v);
 }
 
@@ -327,17 +365,26 @@ static bool check_completion(const struct openai_check *c)
     if (!check_texts(c, "prompt", &r->prompt) || !read_bool(c, "echo", &r->echo)) return false;
     const json_t *best_of = given(c, "best_of"), *suffix = given(c, "suffix");
     int64_t best = r->n;
-    if (best_of && !read_int(c, "best_of", best_of, (int64_t[]){1, GATEWAY_N_MAX}, &best)) return false;
-    if (best < r->n) return openai_refuse(c, "best_of", "invalid_value", "%lld is below n (%d)", (long long)best, r->n);
-    if (suffix && !json_is_string(suffix)) return openai_refuse_type(c, "suffix", "a string", suffix);
+    if (best_of && !read_int(c, "best_of", best_of, (int64_t[]){1, GATEWAY_N_MAX}, &best))
+        return false;
+    if (best < r->n)
+        return openai_refuse(c, "best_of", "invalid_value", "%lld is below n (%d)", (long long)best,
+                             r->n);
+    if (suffix && !json_is_string(suffix))
+        return openai_refuse_type(c, "suffix", "a string", suffix);
     if (c->strict != OPENAI_ENGINE) return true;
-    if (best > r->n) return openai_refuse(c, "best_of", "unsupported_value", "this engine has no best_of above n");
+    if (best > r->n)
+        return openai_refuse(c, "best_of", "unsupported_value",
+                             "this engine has no best_of above n");
     if (json_string_length(suffix))
-        return openai_refuse(c, "suffix", "unsupported_value", "this engine cannot insert before a suffix");
+        return openai_refuse(c, "suffix", "unsupported_value",
+                             "this engine cannot insert before a suffix");
     bool many = json_is_array(r->prompt) && !json_is_integer(json_array_get(r->prompt, 0));
     size_t answers = (size_t)r->n * (many ? json_array_size(r->prompt) : 1);
-    return answers <= OPENAI_N_MAX || openai_refuse(c, "prompt", "invalid_value",
-                                                    "prompts times n make %zu answers: expected at most %d", answers, OPENAI_N_MAX);
+    return answers <= OPENAI_N_MAX ||
+           openai_refuse(c, "prompt", "invalid_value",
+                         "prompts times n make %zu answers: expected at most %d", answers,
+                         OPENAI_N_MAX);
 }
 
 static bool check_embedding(const struct openai_check *c)
@@ -345,19 +392,24 @@ static bool check_embedding(const struct openai_check *c)
     if (!check_texts(c, "input", &c->r->input)) return false;
     const json_t *v = given(c, "encoding_format");
     if (!v) return true;
-    if (!json_is_string(v)) return openai_refuse_type(c, "encoding_format", "\"float\" or \"base64\"", v);
+    if (!json_is_string(v))
+        return openai_refuse_type(c, "encoding_format", "\"float\" or \"base64\"", v);
     c->r->base64 = str_eqz(json_str(v), "base64");
     return c->r->base64 || str_eqz(json_str(v), "float") ||
            openai_refuse(c, "encoding_format", "invalid_value", "expected \"float\" or \"base64\"");
 }
 
 /* --- the cache member (LiteLLM's form) */
-static bool cache_seconds(const struct openai_check *c, const char *name, const json_t *v, int64_t *out)
+static bool cache_seconds(const struct openai_check *c, const char *name, const json_t *v,
+                          int64_t *out)
 {
     double s = json_number_value(v);
-    if (!json_is_number(v)) return openai_refuse(c, "cache", "invalid_type", "%s: expected seconds, got %s", name, json_kind(v));
+    if (!json_is_number(v))
+        return openai_refuse(c, "cache", "invalid_type", "%s: expected seconds, got %s", name,
+                             json_kind(v));
     if (!(s >= 0 && s <= INT32_MAX))
-        return openai_refuse(c, "cache", "invalid_value", "%s: %g is out of range: expected seconds, 0 or more", name, s);
+        return openai_refuse(c, "cache", "invalid_value",
+                             "%s: %g is out of range: expected seconds, 0 or more", name, s);
     *out = (int64_t)s;
     return true;
 }
@@ -365,19 +417,24 @@ static bool cache_seconds(const struct openai_check *c, const char *name, const 
 static bool cache_flag(const struct openai_check *c, const char *name, const json_t *v, bool *out)
 {
     if (!json_is_boolean(v))
-        return openai_refuse(c, "cache", "invalid_type", "%s: expected true or false, got %s", name, json_kind(v));
+        return openai_refuse(c, "cache", "invalid_type", "%s: expected true or false, got %s", name,
+                             json_kind(v));
     *out = json_is_true(v);
     return true;
 }
 
 static bool cache_namespace(const struct openai_check *c, const json_t *v)
 {
-    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:/-";
+    static const char allowed[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:/-";
     struct str s = json_str(v);
     size_t most = sizeof c->r->cache_namespace - 1;
-    if (!s.p) return openai_refuse(c, "cache", "invalid_type", "namespace: expected a string, got %s", json_kind(v));
+    if (!s.p)
+        return openai_refuse(c, "cache", "invalid_type", "namespace: expected a string, got %s",
+                             json_kind(v));
     if (!s.n || s.n > most || strspn(s.p, allowed) != s.n)
-        return openai_refuse(c, "cache", "invalid_value", "namespace: expected 1 to %zu of letters, digits and ._:/-", most);
+        return openai_refuse(c, "cache", "invalid_value",
+                             "namespace: expected 1 to %zu of letters, digits and ._:/-", most);
     memcpy(c->r->cache_namespace, s.p, s.n);
     return true;
 }
@@ -390,11 +447,13 @@ static bool cache_member(const struct openai_check *c, struct str key, const jso
     if (str_eqz(key, "no-cache")) return cache_flag(c, "no-cache", v, &r->cache_no_cache);
     if (str_eqz(key, "no-store")) return cache_flag(c, "no-store", v, &r->cache_no_store);
     if (str_eqz(key, "ttl")) return cache_seconds(c, "ttl", v, &r->cache_ttl_s);
-    if (str_eqz(key, "s-maxage") || str_eqz(key, "s-max-age")) return cache_seconds(c, "s-maxage", v, &r->cache_max_age_s);
+    if (str_eqz(key, "s-maxage") || str_eqz(key, "s-max-age"))
+        return cache_seconds(c, "s-maxage", v, &r->cache_max_age_s);
     if (str_eqz(key, "namespace")) return cache_namespace(c, v);
     if (!str_eqz(key, "use-cache"))
-        return openai_refuse(c, "cache", "unknown_parameter",
-                             "unknown member: expected no-cache, no-store, ttl, s-maxage, namespace or use-cache");
+        return openai_refuse(
+            c, "cache", "unknown_parameter",
+            "unknown member: expected no-cache, no-store, ttl, s-maxage, namespace or use-cache");
     if (!cache_flag(c, "use-cache", v, &use)) return false;
     if (!use) r->cache_no_cache = r->cache_no_store = true;
     return true;
@@ -404,9 +463,11 @@ static bool take_cache(const struct openai_check *c)
 {
     json_t *v = json_object_get(c->r->body, "cache");
     if (!v) return true;
-    if (!json_is_object(v) && !json_is_null(v)) return openai_refuse_type(c, "cache", "an object like {\"no-store\":true}", v);
+    if (!json_is_object(v) && !json_is_null(v))
+        return openai_refuse_type(c, "cache", "an object like {\"no-store\":true}", v);
     for (void *it = json_object_iter(v); it; it = json_object_iter_next(v, it))
-        if (!cache_member(c, (struct str){json_object_iter_key(it), json_object_iter_key_len(it)}, json_object_iter_value(it)))
+        if (!cache_member(c, (struct str){json_object_iter_key(it), json_object_iter_key_len(it)},
+                          json_object_iter_value(it)))
             return false;
     json_object_del(c->r->body, "cache");
     return true;
@@ -416,14 +477,18 @@ static bool take_cache(const struct openai_check *c)
 static bool check_body(const struct openai_check *c)
 {
     if (!check_model(c)) return false;
-    if (c->r->kind == OPENAI_EMBEDDING) return check_numbers(c) && check_labels(c) && check_embedding(c) && take_cache(c);
-    return check_numbers(c) && check_n(c) && check_stream(c) && check_stop(c) && check_logprobs(c) && check_bias(c) &&
-           check_response_format(c) && check_labels(c) &&
-           (c->r->kind == OPENAI_CHAT ? (openai_check_messages(c) && openai_check_tools(c)) : check_completion(c)) && take_cache(c);
+    if (c->r->kind == OPENAI_EMBEDDING)
+        return check_numbers(c) && check_labels(c) && check_embedding(c) && take_cache(c);
+    return check_numbers(c) && check_n(c) && check_stream(c) && check_stop(c) &&
+           check_logprobs(c) && check_bias(c) && check_response_format(c) && check_labels(c) &&
+           (c->r->kind == OPENAI_CHAT ? (openai_check_messages(c) && openai_check_tools(c))
+                                      : check_completion(c)) &&
+           take_cache(c);
 }
 
 /* A body that is no JSON: names the top-level member the fault lies in when it has a plain name. */
-static enum err refuse_text(struct openai_error *e, struct str body, size_t at, const struct errmsg *why)
+static enum err refuse_text(struct openai_error *e, struct str body, size_t at,
+                            const struct errmsg *why)
 {
     char param[sizeof e->param] = "";
     struct str key = json_key_at(body, at);
@@ -435,8 +500,8 @@ static enum err refuse_text(struct openai_error *e, struct str body, size_t at, 
     return why->code;
 }
 
-enum err openai_parse(struct openai_request *out, enum openai_kind kind, struct str body, enum openai_strict strict,
-                      struct openai_error *e)
+enum err openai_parse(struct openai_request *out, enum openai_kind kind, struct str body,
+                      enum openai_strict strict, struct openai_error *e)
 {
     size_t at;
     struct errmsg why = {0};
@@ -453,8 +518,8 @@ enum err openai_parse(struct openai_request *out, enum openai_kind kind, struct 
     struct openai_check c = {out, strict, e};
     bool fine = json_is_object(out->body) ? check_body(&c) : false;
     if (!json_is_object(out->body))
-        openai_error_set(e, 400, "invalid_request_error", "", "invalid_type", "body: expected a JSON object, got %s",
-                         json_kind(out->body));
+        openai_error_set(e, 400, "invalid_request_error", "", "invalid_type",
+                         "body: expected a JSON object, got %s", json_kind(out->body));
     if (fine) return OK;
     openai_request_fini(out);
     return ERR_INVALID;

@@ -14,13 +14,17 @@ static void write_usage(struct buf *out, const struct openai_answer *a)
     }
     const struct openai_usage *u = &a->usage;
     buf_printf(out,
-               "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,\"prompt_tokens_details\":{\"cached_"
+               "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,\"prompt_"
+               "tokens_details\":{\"cached_"
                "tokens\":%lld}}",
-               (long long)u->prompt_tokens, (long long)u->completion_tokens, (long long)(u->prompt_tokens + u->completion_tokens),
-               (long long)u->cached_tokens);
+               (long long)u->prompt_tokens, (long long)u->completion_tokens,
+               (long long)(u->prompt_tokens + u->completion_tokens), (long long)u->cached_tokens);
 }
 
-static bool has_usage(const struct openai_answer *a) { return a->usage_json || a->usage.known; }
+static bool has_usage(const struct openai_answer *a)
+{
+    return a->usage_json || a->usage.known;
+}
 
 /* ,"key":value for each member */
 static void write_members(struct buf *out, const json_t *object)
@@ -28,7 +32,8 @@ static void write_members(struct buf *out, const json_t *object)
     json_t *o = (json_t *)(uintptr_t)object; /* jansson's iterators take no const */
     for (void *it = json_object_iter(o); it; it = json_object_iter_next(o, it)) {
         buf_char(out, ',');
-        json_write_string(out, (struct str){json_object_iter_key(it), json_object_iter_key_len(it)});
+        json_write_string(out,
+                          (struct str){json_object_iter_key(it), json_object_iter_key_len(it)});
         buf_char(out, ':');
         json_write(out, json_object_iter_value(it));
     }
@@ -37,10 +42,13 @@ static void write_members(struct buf *out, const json_t *object)
 /* {"id":...,"model":... without the closing brace */
 static void write_head(struct buf *out, const struct openai_answer *a, bool chunk)
 {
-    const char *object = a->kind != OPENAI_CHAT ? "text_completion" : chunk ? "chat.completion.chunk" : "chat.completion";
+    const char *object = a->kind != OPENAI_CHAT ? "text_completion"
+                         : chunk                ? "chat.completion.chunk"
+                                                : "chat.completion";
     buf_z(out, "{\"id\":");
     json_write_string(out, str_of(a->id));
-    buf_printf(out, ",\"object\":\"%s\",\"created\":%lld,\"model\":", object, (long long)a->created);
+    buf_printf(out, ",\"object\":\"%s\",\"created\":%lld,\"model\":", object,
+               (long long)a->created);
     json_write_string(out, str_of(a->model));
     if (!*a->system_fingerprint) return;
     buf_z(out, ",\"system_fingerprint\":");
@@ -210,7 +218,8 @@ static void write_call(struct stream *s, size_t i, const json_t *call)
     }
     buf_z(s->out, "}]}");
     close_chunk(s, NULL, "");
-    snprintf(before, sizeof before, "\"delta\":{\"tool_calls\":[{\"index\":%zu,\"function\":{\"arguments\":", i);
+    snprintf(before, sizeof before,
+             "\"delta\":{\"tool_calls\":[{\"index\":%zu,\"function\":{\"arguments\":", i);
     write_pieces(s, before, json_member_str(function, "arguments"), "}}]}");
 }
 
@@ -228,7 +237,8 @@ static void write_function_call(struct stream *s, const json_t *function)
     write_function(s->out, function);
     buf_char(s->out, '}');
     close_chunk(s, NULL, "");
-    write_pieces(s, "\"delta\":{\"function_call\":{\"arguments\":", json_member_str(function, "arguments"), "}}");
+    write_pieces(s, "\"delta\":{\"function_call\":{\"arguments\":",
+                 json_member_str(function, "arguments"), "}}");
 }
 
 /* Fields whose deltas are joined by every reader, and so may be cut in pieces. */
@@ -267,7 +277,8 @@ static void write_role(struct stream *s, const json_t *message)
     open_chunk(s);
     buf_z(s->out, "\"delta\":{\"role\":");
     json_write_string(s->out, role.p ? role : STR("assistant"));
-    buf_z(s->out, json_is_string(json_object_get(message, "content")) ? ",\"content\":\"\"}" : ",\"content\":null}");
+    buf_z(s->out, json_is_string(json_object_get(message, "content")) ? ",\"content\":\"\"}"
+                                                                      : ",\"content\":null}");
     close_chunk(s, NULL, "");
 }
 
@@ -278,10 +289,12 @@ static void write_chat(struct stream *s, const struct openai_choice *c)
     /* thinking comes before what was thought about, whatever order the members have */
     static const char *const early[] = {"reasoning_content", "reasoning"};
     for (size_t i = 0; i < 2; i++)
-        if (json_object_get(m, early[i])) write_field(s, str_of(early[i]), json_object_get(m, early[i]));
+        if (json_object_get(m, early[i]))
+            write_field(s, str_of(early[i]), json_object_get(m, early[i]));
     for (void *it = json_object_iter(m); it; it = json_object_iter_next(m, it)) {
         struct str key = {json_object_iter_key(it), json_object_iter_key_len(it)};
-        if (!str_eqz(key, early[0]) && !str_eqz(key, early[1])) write_field(s, key, json_object_iter_value(it));
+        if (!str_eqz(key, early[0]) && !str_eqz(key, early[1]))
+            write_field(s, key, json_object_iter_value(it));
     }
 }
 
@@ -304,7 +317,8 @@ static void write_stream_choice(struct stream *s, const struct openai_choice *c)
     close_chunk(s, NULL, c->finish_reason);
 }
 
-void openai_answer_write_sse(struct buf *out, const struct openai_answer *a, bool include_usage, size_t piece_chars)
+void openai_answer_write_sse(struct buf *out, const struct openai_answer *a, bool include_usage,
+                             size_t piece_chars)
 {
     struct stream s = {out, a, include_usage, true, piece_chars, 0};
     for (; s.choice_i < a->n_choices; s.choice_i++)

@@ -80,7 +80,10 @@ static void destroy(struct redis *r)
     mem_free(r);
 }
 
-static void enter(struct redis *r) { r->depth++; }
+static void enter(struct redis *r)
+{
+    r->depth++;
+}
 
 static void leave(struct redis *r)
 {
@@ -88,7 +91,10 @@ static void leave(struct redis *r)
 }
 
 /* --- the ring */
-static struct pending *at(struct redis *r, size_t i) { return &r->ring[(r->first + i) & (r->cap - 1)]; }
+static struct pending *at(struct redis *r, size_t i)
+{
+    return &r->ring[(r->first + i) & (r->cap - 1)];
+}
 
 static void push(struct redis *r, const struct pending *p)
 {
@@ -148,7 +154,8 @@ static void fire_refused(struct redis *r, bool cancelled)
     r->refused_last = &r->refused_first;
     for (struct refused *next; list; list = next) {
         next = list->next;
-        if (list->cb) list->cb(list->arg, cancelled || r->closed ? ERR_CANCELLED : list->code, NULL);
+        if (list->cb)
+            list->cb(list->arg, cancelled || r->closed ? ERR_CANCELLED : list->code, NULL);
         mem_free(list);
     }
 }
@@ -205,7 +212,10 @@ static void ping(struct redis *r, bool probe)
 {
     uint64_t now = clock_ms();
     int timeout = probe ? HANG_MS : r->o.command_timeout_ms;
-    struct pending p = {.sent_ms = now, .deadline_ms = now + (uint64_t)timeout, .timeout_ms = timeout, .probe = probe};
+    struct pending p = {.sent_ms = now,
+                        .deadline_ms = now + (uint64_t)timeout,
+                        .timeout_ms = timeout,
+                        .probe = probe};
     if (r->n < r->o.pending_max + INTERNAL_MAX) send(r, 1, &(struct str){"PING", 4}, &p);
 }
 
@@ -214,7 +224,8 @@ static void note_timeout(struct redis *r)
     r->stats.timeouts++;
     if (++r->failures_in_row < r->o.breaker_failures || r->broken) return;
     r->broken = true;
-    log_limited(LOG_WARN, "redis", "no answer within the time limit: commands fail at once until a PING is answered");
+    log_limited(LOG_WARN, "redis",
+                "no answer within the time limit: commands fail at once until a PING is answered");
     ping(r, true);
 }
 
@@ -226,7 +237,8 @@ static void on_deadline(void *arg)
     uint64_t now = clock_ms();
     enter(r);
     r->armed_ms = 0;
-    for (size_t i = 0; i < r->n && !r->closed; i++) { /* by index: a callback may send, and so move the ring */
+    for (size_t i = 0; i < r->n && !r->closed;
+         i++) { /* by index: a callback may send, and so move the ring */
         struct pending *p = at(r, i);
         if (p->fired || p->deadline_ms > now) continue;
         struct pending told = *p;
@@ -281,7 +293,8 @@ static void on_reply(void *arg, const struct redis_reply *reply)
 
 static void try_later(struct redis *r)
 {
-    uint64_t most = (uint64_t)r->o.backoff_max_ms, delay = (uint64_t)r->o.backoff_first_ms << (r->attempts < 16 ? r->attempts : 16);
+    uint64_t most = (uint64_t)r->o.backoff_max_ms,
+             delay = (uint64_t)r->o.backoff_first_ms << (r->attempts < 16 ? r->attempts : 16);
     if (delay > most) delay = most;
     r->attempts++;
     loop_timer_arm(r->retry_timer, delay / 2 + rng_below(&r->rng, delay / 2 + 1));
@@ -313,7 +326,8 @@ static void on_closed(void *arg, const char *why)
 static void open_conn(void *arg)
 {
     struct redis *r = arg;
-    struct redis_conn_options o = {r->loop, r->resolver, &r->address, r->o.connect_timeout_ms, {r->library, r->library_n}};
+    struct redis_conn_options o = {
+        r->loop, r->resolver, &r->address, r->o.connect_timeout_ms, {r->library, r->library_n}};
     r->conn = redis_conn_open(&o, &(struct redis_conn_handler){on_open, on_reply, on_closed, r});
 }
 
@@ -329,9 +343,13 @@ static void on_heartbeat(void *arg)
 }
 
 /* --- public */
-static int or_default(int given, int preset) { return given > 0 ? given : preset; }
+static int or_default(int given, int preset)
+{
+    return given > 0 ? given : preset;
+}
 
-enum err redis_open(struct redis **out, struct loop *l, const struct redis_options *o, struct errmsg *e)
+enum err redis_open(struct redis **out, struct loop *l, const struct redis_options *o,
+                    struct errmsg *e)
 {
     struct redis_address address;
     enum err code = redis_address_parse(o->url, &address, e);
@@ -377,7 +395,10 @@ void redis_close(struct redis *r)
     leave(r);
 }
 
-bool redis_usable(const struct redis *r) { return r->up && !r->broken; }
+bool redis_usable(const struct redis *r)
+{
+    return r->up && !r->broken;
+}
 
 void redis_on_connect(struct redis *r, void (*fn)(void *arg), void *arg)
 {
@@ -386,18 +407,25 @@ void redis_on_connect(struct redis *r, void (*fn)(void *arg), void *arg)
     if (r->up) loop_timer_arm(r->soon_timer, 0);
 }
 
-void redis_command(struct redis *r, int argc, const struct str *argv, int timeout_ms, redis_callback *cb, void *arg)
+void redis_command(struct redis *r, int argc, const struct str *argv, int timeout_ms,
+                   redis_callback *cb, void *arg)
 {
     ASSERT(argc > 0);
     if (!redis_usable(r) || r->n >= r->o.pending_max) {
-        refuse(r, cb, arg, r->closed ? ERR_CANCELLED : redis_usable(r) ? ERR_FULL : ERR_UNAVAILABLE);
+        refuse(r, cb, arg,
+               r->closed         ? ERR_CANCELLED
+               : redis_usable(r) ? ERR_FULL
+                                 : ERR_UNAVAILABLE);
         return;
     }
     uint64_t now = clock_ms();
     if (timeout_ms <= 0) timeout_ms = r->o.command_timeout_ms;
     send(r, argc, argv,
-         &(struct pending){
-             .cb = cb, .arg = arg, .sent_ms = now, .deadline_ms = now + (uint64_t)timeout_ms, .timeout_ms = timeout_ms});
+         &(struct pending){.cb = cb,
+                           .arg = arg,
+                           .sent_ms = now,
+                           .deadline_ms = now + (uint64_t)timeout_ms,
+                           .timeout_ms = timeout_ms});
 }
 
 void redis_use_library(struct redis *r, struct str code)
@@ -406,7 +434,9 @@ void redis_use_library(struct redis *r, struct str code)
     r->library = xstrndup(code.p ? code.p : "", code.n);
     r->library_n = code.n;
     if (r->up)
-        redis_command(r, 4, (struct str[]){STR("FUNCTION"), STR("LOAD"), STR("REPLACE"), {r->library, r->library_n}},
+        redis_command(r, 4,
+                      (struct str[]){
+                          STR("FUNCTION"), STR("LOAD"), STR("REPLACE"), {r->library, r->library_n}},
                       r->o.connect_timeout_ms, NULL, NULL);
 }
 

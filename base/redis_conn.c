@@ -18,7 +18,12 @@
 #include "base/mem.h"
 #include "base/redis_reader.h"
 
-enum { OUTPUT_MAX = 64 << 20, REPLY_BYTES_MAX = 256 << 20, ELEMENTS_MAX = 1 << 20, COMMAND_BYTES_MAX = 512 << 20 };
+enum {
+    OUTPUT_MAX = 64 << 20,
+    REPLY_BYTES_MAX = 256 << 20,
+    ELEMENTS_MAX = 1 << 20,
+    COMMAND_BYTES_MAX = 512 << 20
+};
 enum greeting { GREET_AUTH, GREET_SELECT, GREET_LIBRARY, GREET_PING, GREETINGS };
 
 struct redis_conn {
@@ -90,7 +95,9 @@ static void send_greetings(struct redis_conn *c)
     else if (*a->password)
         greet(c, GREET_AUTH, 2, (struct str[]){STR("AUTH"), str_of(a->password)});
     if (a->db) greet(c, GREET_SELECT, 2, (struct str[]){STR("SELECT"), str_of(db)});
-    if (c->o.library.n) greet(c, GREET_LIBRARY, 4, (struct str[]){STR("FUNCTION"), STR("LOAD"), STR("REPLACE"), c->o.library});
+    if (c->o.library.n)
+        greet(c, GREET_LIBRARY, 4,
+              (struct str[]){STR("FUNCTION"), STR("LOAD"), STR("REPLACE"), c->o.library});
     greet(c, GREET_PING, 1, (struct str[]){STR("PING")});
 }
 
@@ -100,7 +107,9 @@ static void take_greeting(struct redis_conn *c, const struct redis_reply *reply)
     enum greeting kind = c->greetings[c->greeting_i++];
     bool ok = reply->kind != REDIS_ERROR;
     char why[200];
-    if (!ok) snprintf(why, sizeof why, "%s: " STR_FMT, names[kind], STR_ARG(str_sub(reply->text, 0, 150)));
+    if (!ok)
+        snprintf(why, sizeof why, "%s: " STR_FMT, names[kind],
+                 STR_ARG(str_sub(reply->text, 0, 150)));
     /* A library that does not load (a read-only replica, a script error) leaves a Redis that still answers everything else. */
     if (!ok && kind == GREET_LIBRARY)
         log_limited(LOG_ERROR, "redis", "%s", why);
@@ -132,7 +141,8 @@ static void on_read(struct bufferevent *bev, void *arg)
     c->depth++;
     /* an emptied buffer may still show one empty piece */
     while (!c->closed && evbuffer_get_length(in) && evbuffer_peek(in, -1, NULL, &piece, 1) > 0) {
-        enum err code = redis_reader_feed(c->reader, (struct str){piece.iov_base, piece.iov_len}, on_reply, c, &e);
+        enum err code = redis_reader_feed(c->reader, (struct str){piece.iov_base, piece.iov_len},
+                                          on_reply, c, &e);
         if (code && code != ERR_CANCELLED)
             fail(c, e.text);
         else if (!code)
@@ -206,7 +216,8 @@ static void on_timer(void *arg)
     leave(c);
 }
 
-struct redis_conn *redis_conn_open(const struct redis_conn_options *o, const struct redis_conn_handler *h)
+struct redis_conn *redis_conn_open(const struct redis_conn_options *o,
+                                   const struct redis_conn_handler *h)
 {
     struct redis_conn *c = xcalloc(1, sizeof *c);
     c->o = *o;
@@ -216,7 +227,8 @@ struct redis_conn *redis_conn_open(const struct redis_conn_options *o, const str
     c->timer = loop_timer_new(o->loop, on_timer, c);
     bool local = *o->address->path;
     loop_timer_arm(c->timer, local ? 0 : (uint64_t)o->connect_timeout_ms);
-    if (!local) c->dial = dial_start(o->resolver, o->address->host, o->address->port, on_dialled, c);
+    if (!local)
+        c->dial = dial_start(o->resolver, o->address->host, o->address->port, on_dialled, c);
     return c;
 }
 
@@ -226,7 +238,8 @@ enum err redis_conn_send(struct redis_conn *c, int argc, const struct str *argv)
     if (evbuffer_get_length(bufferevent_get_output(c->bev)) > OUTPUT_MAX) return ERR_FULL;
     buf_clear(&c->command);
     redis_write_command(&c->command, argc, argv);
-    if (buf_failed(&c->command) || bufferevent_write(c->bev, c->command.p, c->command.n)) return ERR_FULL;
+    if (buf_failed(&c->command) || bufferevent_write(c->bev, c->command.p, c->command.n))
+        return ERR_FULL;
     if (c->command.cap > 1 << 20) buf_fini(&c->command);
     return OK;
 }

@@ -27,7 +27,8 @@ static const char *directive(struct buf *out, const char *f, va_list *ap)
     return f + 1;
 }
 
-void redis_commandf(struct redis *r, int timeout_ms, redis_callback *cb, void *arg, const char *fmt, ...)
+void redis_commandf(struct redis *r, int timeout_ms, redis_callback *cb, void *arg, const char *fmt,
+                    ...)
 {
     struct buf bytes;
     size_t ends[WORDS_MAX];

@@ -17,7 +17,8 @@ struct redis_reader {
 static struct redis_reply *place_of(const redisReadTask *t, enum redis_kind kind)
 {
     struct redis_reply *array = t->parent ? t->parent->obj : NULL;
-    struct redis_reply *at = array ? (struct redis_reply *)(uintptr_t)&array->items[t->idx] : try_calloc(1, sizeof *at);
+    struct redis_reply *at =
+        array ? (struct redis_reply *)(uintptr_t)&array->items[t->idx] : try_calloc(1, sizeof *at);
     if (at) at->kind = kind;
     return at;
 }
@@ -43,7 +44,8 @@ static void *make_array(const redisReadTask *t, int n)
     struct redis_reader *r = t->privdata;
     if (n < 0 || (size_t)n > r->elements_max - r->elements) return NULL;
     r->elements += (size_t)n;
-    struct redis_reply *items = try_calloc((size_t)n, sizeof *items), *at = items ? place_of(t, REDIS_ARRAY) : NULL;
+    struct redis_reply *items = try_calloc((size_t)n, sizeof *items),
+                       *at = items ? place_of(t, REDIS_ARRAY) : NULL;
     if (!at) {
         mem_free(items);
         return NULL;
@@ -60,7 +62,10 @@ static void *make_integer(const redisReadTask *t, long long v)
     return at;
 }
 
-static void *make_nil(const redisReadTask *t) { return place_of(t, REDIS_NIL); }
+static void *make_nil(const redisReadTask *t)
+{
+    return place_of(t, REDIS_NIL);
+}
 
 /* What hangs on the reply, not the reply itself. Depth is bounded by hiredis (7). */
 static void clear(const struct redis_reply *v)
@@ -79,7 +84,8 @@ static void free_object(void *reply)
 
 struct redis_reader *redis_reader_new(size_t reply_bytes_max, size_t elements_max)
 {
-    static const redisReplyObjectFunctions functions = {make_string, make_array, make_integer, make_nil, free_object};
+    static const redisReplyObjectFunctions functions = {make_string, make_array, make_integer,
+                                                        make_nil, free_object};
     struct redis_reader *r = xcalloc(1, sizeof *r);
     r->parser = redisReaderCreateWithFunctions((redisReplyObjectFunctions *)(uintptr_t)&functions);
     ASSERT(r->parser);
@@ -96,13 +102,16 @@ void redis_reader_free(struct redis_reader *r)
     mem_free(r);
 }
 
-enum err redis_reader_feed(struct redis_reader *r, struct str bytes, bool (*on_reply)(void *arg, const struct redis_reply *reply),
-                           void *arg, struct errmsg *e)
+enum err redis_reader_feed(struct redis_reader *r, struct str bytes,
+                           bool (*on_reply)(void *arg, const struct redis_reply *reply), void *arg,
+                           struct errmsg *e)
 {
-    if (redisReaderFeed(r->parser, bytes.p, bytes.n)) return err_set(e, ERR_CORRUPT, "redis: %s", r->parser->errstr);
+    if (redisReaderFeed(r->parser, bytes.p, bytes.n))
+        return err_set(e, ERR_CORRUPT, "redis: %s", r->parser->errstr);
     for (;;) {
         void *reply = NULL;
-        if (redisReaderGetReply(r->parser, &reply)) return err_set(e, ERR_CORRUPT, "redis: %s", r->parser->errstr);
+        if (redisReaderGetReply(r->parser, &reply))
+            return err_set(e, ERR_CORRUPT, "redis: %s", r->parser->errstr);
         if (!reply) break;
         r->elements = 0;
         bool go_on = on_reply(arg, reply);
@@ -142,7 +151,8 @@ enum err redis_id_parse(struct str text, struct redis_id *out)
     ptrdiff_t dash = str_find_char(text, '-');
     if (dash < 0) return ERR_INVALID;
     struct redis_id id = {0, 0};
-    if (read_u64(str_sub(text, 0, (size_t)dash), &id.ms) || read_u64(str_sub(text, (size_t)dash + 1, text.n), &id.seq))
+    if (read_u64(str_sub(text, 0, (size_t)dash), &id.ms) ||
+        read_u64(str_sub(text, (size_t)dash + 1, text.n), &id.seq))
         return ERR_INVALID;
     *out = id;
     return OK;

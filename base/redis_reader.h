@@ -12,7 +12,8 @@ struct redis_reader *redis_reader_new(size_t reply_bytes_max, size_t elements_ma
 void redis_reader_free(struct redis_reader *r);
 /* Calls on_reply for each complete reply (borrowed during the call). A false from it stops at once with ERR_CANCELLED, and the reader is
  * not touched again, so it may have been freed meanwhile. ERR_CORRUPT: not RESP2 or over a bound; the reader is of no more use. */
-MUST enum err redis_reader_feed(struct redis_reader *r, struct str bytes, bool (*on_reply)(void *arg, const struct redis_reply *reply),
+MUST enum err redis_reader_feed(struct redis_reader *r, struct str bytes,
+                                bool (*on_reply)(void *arg, const struct redis_reply *reply),
                                 void *arg, struct errmsg *e);
 
 /* Appends the command in RESP form. */

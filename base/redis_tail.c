@@ -29,7 +29,8 @@ struct redis_tail {
     int64_t count;      /* entries ever added up to id, or COUNT_UNKNOWN */
     int awaited;        /* replies of this round still to come: 2 = XINFO, 1 = XREAD */
     bool failed;        /* an error reply in this round */
-    bool went_back;     /* the position moved back after this round's XREAD was sent: its items would leave a hole */
+    bool
+        went_back; /* the position moved back after this round's XREAD was sent: its items would leave a hole */
     redis_tail_item *on_item;
     void (*on_gap)(void *arg);
     void *arg;
@@ -114,7 +115,10 @@ static void compare(struct redis_tail *t, const struct look *s)
     if (missed) gap(t);
 }
 
-static int64_t integer_of(const struct redis_reply *v) { return v->kind == REDIS_INTEGER ? v->integer : 0; }
+static int64_t integer_of(const struct redis_reply *v)
+{
+    return v->kind == REDIS_INTEGER ? v->integer : 0;
+}
 
 /* XINFO STREAM answers names and values in turn. False: not understood. */
 static bool read_look(const struct redis_reply *reply, struct look *out)
@@ -143,7 +147,9 @@ enum { FIELDS_ON_STACK = 64 };
 static bool hand_on(struct redis_tail *t, const struct redis_reply *entry)
 {
     struct redis_id id;
-    if (entry->n_items != 2 || redis_id_parse(entry->items[0].text, &id) || redis_id_compare(id, t->id) <= 0) return false;
+    if (entry->n_items != 2 || redis_id_parse(entry->items[0].text, &id) ||
+        redis_id_compare(id, t->id) <= 0)
+        return false;
     const struct redis_reply *list = &entry->items[1];
     struct str few[FIELDS_ON_STACK], *fields = few;
     if (list->n_items > FIELDS_ON_STACK) fields = xcalloc(list->n_items, sizeof *fields);
@@ -160,7 +166,8 @@ static bool hand_on(struct redis_tail *t, const struct redis_reply *entry)
 static bool take_items(struct redis_tail *t, const struct redis_reply *reply)
 {
     if (reply->kind == REDIS_NIL || t->went_back) return true;
-    if (reply->kind != REDIS_ARRAY || reply->n_items != 1 || reply->items[0].n_items != 2) return false;
+    if (reply->kind != REDIS_ARRAY || reply->n_items != 1 || reply->items[0].n_items != 2)
+        return false;
     const struct redis_reply *entries = &reply->items[0].items[1];
     for (size_t i = 0; i < entries->n_items && !t->closed; i++)
         if (!hand_on(t, &entries->items[i])) return false;
@@ -175,9 +182,11 @@ static void start_round(struct redis_tail *t)
     if (t->from_now)
         snprintf(id, sizeof id, "$");
     else
-        snprintf(id, sizeof id, "%llu-%llu", (unsigned long long)t->id.ms, (unsigned long long)t->id.seq);
+        snprintf(id, sizeof id, "%llu-%llu", (unsigned long long)t->id.ms,
+                 (unsigned long long)t->id.seq);
     struct str look[] = {STR("XINFO"), STR("STREAM"), key};
-    struct str read[] = {STR("XREAD"), STR("BLOCK"), STR("1000"), STR("COUNT"), STR("256"), STR("STREAMS"), key, str_of(id)};
+    struct str read[] = {STR("XREAD"), STR("BLOCK"),   STR("1000"), STR("COUNT"),
+                         STR("256"),   STR("STREAMS"), key,         str_of(id)};
     _Static_assert(BLOCK_MS == 1000, "as the command says");
     t->awaited = 2;
     t->failed = t->went_back = false;
@@ -197,7 +206,8 @@ static void on_reply(void *arg, const struct redis_reply *reply)
     if (!ok && !t->closed) {
         t->failed = true;
         log_limited(LOG_WARN, "redis", "tail: " STR_FMT,
-                    STR_ARG(reply->kind == REDIS_ERROR ? str_sub(reply->text, 0, 200) : STR("an answer of another form")));
+                    STR_ARG(reply->kind == REDIS_ERROR ? str_sub(reply->text, 0, 200)
+                                                       : STR("an answer of another form")));
     }
     if (!t->awaited && !t->closed) {
         if (t->failed)
@@ -217,7 +227,8 @@ static void on_open(void *arg)
 
 static void try_later(struct redis_tail *t)
 {
-    uint64_t most = (uint64_t)t->backoff_max_ms, delay = (uint64_t)t->backoff_first_ms << (t->attempts < 16 ? t->attempts : 16);
+    uint64_t most = (uint64_t)t->backoff_max_ms,
+             delay = (uint64_t)t->backoff_first_ms << (t->attempts < 16 ? t->attempts : 16);
     if (delay > most) delay = most;
     t->attempts++;
     arm(t, TAIL_RETRY, delay / 2 + rng_below(&t->rng, delay / 2 + 1));
@@ -234,19 +245,22 @@ static void on_closed(void *arg, const char *why)
 static void on_timer(void *arg)
 {
     struct redis_tail *t = arg;
-    struct redis_conn_options o = {t->loop, t->resolver, &t->address, t->connect_timeout_ms, {NULL, 0}};
+    struct redis_conn_options o = {
+        t->loop, t->resolver, &t->address, t->connect_timeout_ms, {NULL, 0}};
     if (t->timer_means == TAIL_PAUSE) {
         start_round(t);
     } else if (t->timer_means == TAIL_WAIT) {
         redis_conn_close(t->conn);
         on_closed(t, "it hangs");
     } else {
-        t->conn = redis_conn_open(&o, &(struct redis_conn_handler){on_open, on_reply, on_closed, t});
+        t->conn =
+            redis_conn_open(&o, &(struct redis_conn_handler){on_open, on_reply, on_closed, t});
     }
 }
 
-struct redis_tail *redis_tail_open(struct loop *l, const struct redis_options *o, struct str key, struct str after_id,
-                                   redis_tail_item *on_item, void (*on_gap)(void *arg), void *arg)
+struct redis_tail *redis_tail_open(struct loop *l, const struct redis_options *o, struct str key,
+                                   struct str after_id, redis_tail_item *on_item,
+                                   void (*on_gap)(void *arg), void *arg)
 {
     struct redis_tail *t = xcalloc(1, sizeof *t);
     ASSERT(key.n < sizeof t->key);
@@ -256,7 +270,8 @@ struct redis_tail *redis_tail_open(struct loop *l, const struct redis_options *o
     t->key_n = key.n;
     t->from_now = str_eqz(after_id, "$");
     if (!t->from_now && redis_id_parse(after_id, &t->id))
-        log_warn("redis", "tail: \"" STR_FMT "\" is no stream id: reading from the start", STR_ARG(after_id));
+        log_warn("redis", "tail: \"" STR_FMT "\" is no stream id: reading from the start",
+                 STR_ARG(after_id));
     t->count = t->id.ms || t->id.seq ? COUNT_UNKNOWN : 0;
     t->loop = l;
     t->resolver = resolver_new(l);

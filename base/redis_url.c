@@ -35,8 +35,11 @@ static enum err parse_login(struct str login, struct redis_address *out, struct 
     ptrdiff_t colon = str_find_char(login, ':');
     struct str user = colon < 0 ? (struct str){NULL, 0} : str_sub(login, 0, (size_t)colon);
     struct str password = colon < 0 ? login : str_sub(login, (size_t)colon + 1, login.n);
-    if (unescape(user, out->user, sizeof out->user) && unescape(password, out->password, sizeof out->password)) return OK;
-    return err_set(e, ERR_INVALID, "redis url: the user name or password is too long or has a bad %%XX");
+    if (unescape(user, out->user, sizeof out->user) &&
+        unescape(password, out->password, sizeof out->password))
+        return OK;
+    return err_set(e, ERR_INVALID,
+                   "redis url: the user name or password is too long or has a bad %%XX");
 }
 
 static enum err parse_host(struct str host, struct redis_address *out, struct errmsg *e)
@@ -45,9 +48,14 @@ static enum err parse_host(struct str host, struct redis_address *out, struct er
     int64_t n = 6379;
     bool bracket = host.n && *host.p == '[';
     ptrdiff_t end = bracket ? str_find_char(host, ']') : str_find_char(host, ':');
-    if (bracket && end < 0) return err_set(e, ERR_INVALID, "redis url: expected ] after the IPv6 address");
-    struct str rest = bracket ? str_sub(host, (size_t)end + 1, host.n) : end < 0 ? port : str_sub(host, (size_t)end, host.n);
-    host = bracket ? str_sub(host, 1, (size_t)end - 1) : end < 0 ? host : str_sub(host, 0, (size_t)end);
+    if (bracket && end < 0)
+        return err_set(e, ERR_INVALID, "redis url: expected ] after the IPv6 address");
+    struct str rest = bracket   ? str_sub(host, (size_t)end + 1, host.n)
+                      : end < 0 ? port
+                                : str_sub(host, (size_t)end, host.n);
+    host = bracket   ? str_sub(host, 1, (size_t)end - 1)
+           : end < 0 ? host
+                     : str_sub(host, 0, (size_t)end);
     if (rest.n && *rest.p == ':') port = str_sub(rest, 1, rest.n);
     bool stray = rest.n && *rest.p != ':';
     if (stray || (rest.n && str_to_i64(port, 1, 65535, &n)))
@@ -81,13 +89,19 @@ enum err redis_address_parse(const char *url, struct redis_address *out, struct 
     *out = (struct redis_address){.port = 6379};
     if (str_starts(s, STR("redis://"))) return parse_tcp(str_sub(s, 8, s.n), out, e);
     if (str_starts(s, STR("rediss://")))
-        return err_set(e, ERR_UNSUPPORTED, "redis url: TLS is not spoken here: put stunnel or a unix socket in between");
+        return err_set(
+            e, ERR_UNSUPPORTED,
+            "redis url: TLS is not spoken here: put stunnel or a unix socket in between");
     if (!str_starts(s, STR("unix:")))
-        return err_set(e, ERR_INVALID, "redis url: expected unix:/path.sock or redis://[:password@]host[:port][/db]");
+        return err_set(
+            e, ERR_INVALID,
+            "redis url: expected unix:/path.sock or redis://[:password@]host[:port][/db]");
     s = str_sub(s, 5, s.n);
     if (str_starts(s, STR("//"))) s = str_sub(s, 2, s.n);
     if (!s.n || s.n >= sizeof out->path)
-        return err_set(e, ERR_INVALID, "redis url: expected a socket path of at most %zu bytes after unix:", sizeof out->path - 1);
+        return err_set(e, ERR_INVALID,
+                       "redis url: expected a socket path of at most %zu bytes after unix:",
+                       sizeof out->path - 1);
     memcpy(out->path, s.p, s.n);
     return OK;
 }

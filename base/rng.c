@@ -6,7 +6,10 @@
 #include "base/clock.h"
 #include "base/err.h"
 
-static uint64_t rotl(uint64_t x, int k) { return x << k | x >> (64 - k); }
+static uint64_t rotl(uint64_t x, int k)
+{
+    return x << k | x >> (64 - k);
+}
 
 /* splitmix64 spreads any seed over the whole state. */
 void rng_seed(struct rng *r, uint64_t seed)
@@ -31,7 +34,10 @@ uint64_t rng_u64(struct rng *r)
     return out;
 }
 
-double rng_f64(struct rng *r) { return (double)(rng_u64(r) >> 11) * 0x1p-53; }
+double rng_f64(struct rng *r)
+{
+    return (double)(rng_u64(r) >> 11) * 0x1p-53;
+}
 
 uint64_t rng_below(struct rng *r, uint64_t bound)
 {

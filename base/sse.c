@@ -38,7 +38,8 @@ void sse_reader_free(struct sse_reader *r)
 
 static bool over(const struct sse_reader *r)
 {
-    return r->line.failed || r->data.failed || r->event.failed || r->id.failed || r->line.n + r->data.n + r->event.n > r->bytes_max;
+    return r->line.failed || r->data.failed || r->event.failed || r->id.failed ||
+           r->line.n + r->data.n + r->event.n > r->bytes_max;
 }
 
 static void set(struct buf *b, struct str value)
@@ -66,12 +67,14 @@ static void take_field(struct sse_reader *r, struct str line)
 }
 
 /* An empty line: hand the event over. False when the receiver wants no more. */
-static bool dispatch(struct sse_reader *r, bool (*on_event)(void *arg, const struct sse_event *ev), void *arg)
+static bool dispatch(struct sse_reader *r, bool (*on_event)(void *arg, const struct sse_event *ev),
+                     void *arg)
 {
     bool go_on = true;
     if (r->has_data) {
-        struct sse_event ev = {
-            {r->event.p ? r->event.p : "", r->event.n}, {r->data.p ? r->data.p : "", r->data.n}, {r->id.p ? r->id.p : "", r->id.n}};
+        struct sse_event ev = {{r->event.p ? r->event.p : "", r->event.n},
+                               {r->data.p ? r->data.p : "", r->data.n},
+                               {r->id.p ? r->id.p : "", r->id.n}};
         go_on = on_event(arg, &ev);
     }
     buf_clear(&r->data);
@@ -124,7 +127,8 @@ static enum err finish(struct sse_reader *r, enum err code)
     return code;
 }
 
-enum err sse_reader_feed(struct sse_reader *r, struct str bytes, bool (*on_event)(void *arg, const struct sse_event *ev), void *arg)
+enum err sse_reader_feed(struct sse_reader *r, struct str bytes,
+                         bool (*on_event)(void *arg, const struct sse_event *ev), void *arg)
 {
     if (r->dead) return ERR_TOO_LARGE;
     bytes = skip_bom(r, bytes);
@@ -157,7 +161,10 @@ enum err sse_reader_feed(struct sse_reader *r, struct str bytes, bool (*on_event
     return finish(r, over(r) ? ERR_TOO_LARGE : OK);
 }
 
-bool sse_reader_pending(const struct sse_reader *r) { return r->has_field || (r->line.n && r->line.p[0] != ':') || r->bom_i > 0; }
+bool sse_reader_pending(const struct sse_reader *r)
+{
+    return r->has_field || (r->line.n && r->line.p[0] != ':') || r->bom_i > 0;
+}
 
 /* One field line for each line of text; \r\n and \r end lines too, since a reader would take them so. */
 static void write_lines(struct buf *out, const char *field, struct str text)

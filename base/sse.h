@@ -14,11 +14,12 @@ struct sse_reader *sse_reader_new(size_t event_bytes_max);
 void sse_reader_free(struct sse_reader *r);
 /* Calls on_event for each event completed by these bytes. ERR_TOO_LARGE: an event passed the bound (reader is dead then).
  * A false from on_event stops at once with ERR_CANCELLED (the reader is dead then too). */
-MUST enum err sse_reader_feed(struct sse_reader *r, struct str bytes, bool (*on_event)(void *arg, const struct sse_event *ev), void *arg);
+MUST enum err sse_reader_feed(struct sse_reader *r, struct str bytes,
+                              bool (*on_event)(void *arg, const struct sse_event *ev), void *arg);
 /* True when bytes of an unfinished event are waiting: at the end of a stream that means it was cut. */
 bool sse_reader_pending(const struct sse_reader *r);
 
-void sse_write_data(struct buf *out, struct str data);                     /* "data: ...\n\n", one line per \n */
+void sse_write_data(struct buf *out, struct str data); /* "data: ...\n\n", one line per \n */
 void sse_write_event(struct buf *out, const char *event, struct str data); /* with "event: name" */
 void sse_write_comment(struct buf *out, struct str text);                  /* ": ping\n\n" */
 

@@ -6,14 +6,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c; }
-static bool blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+static char lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
+}
+static bool blank(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
 
-struct str str_of(const char *s) { return (struct str){s, s ? strlen(s) : 0}; }
-bool str_eq(struct str a, struct str b) { return a.n == b.n && (!a.n || !memcmp(a.p, b.p, a.n)); }
-bool str_eqz(struct str a, const char *z) { return str_eq(a, str_of(z)); }
-bool str_starts(struct str s, struct str x) { return s.n >= x.n && str_eq(str_sub(s, 0, x.n), x); }
-bool str_ends(struct str s, struct str x) { return s.n >= x.n && str_eq(str_sub(s, s.n - x.n, x.n), x); }
+struct str str_of(const char *s)
+{
+    return (struct str){s, s ? strlen(s) : 0};
+}
+bool str_eq(struct str a, struct str b)
+{
+    return a.n == b.n && (!a.n || !memcmp(a.p, b.p, a.n));
+}
+bool str_eqz(struct str a, const char *z)
+{
+    return str_eq(a, str_of(z));
+}
+bool str_starts(struct str s, struct str x)
+{
+    return s.n >= x.n && str_eq(str_sub(s, 0, x.n), x);
+}
+bool str_ends(struct str s, struct str x)
+{
+    return s.n >= x.n && str_eq(str_sub(s, s.n - x.n, x.n), x);
+}
 
 bool str_ieq(struct str a, struct str b)
 {
@@ -73,7 +94,8 @@ enum err str_to_i64(struct str s, int64_t min, int64_t max, int64_t *out)
     char text[24];
     if (!s.n || s.n >= sizeof text) return ERR_INVALID;
     for (size_t i = 0; i < s.n; i++)
-        if (!(s.p[i] >= '0' && s.p[i] <= '9') && !(i == 0 && s.p[0] == '-' && s.n > 1)) return ERR_INVALID;
+        if (!(s.p[i] >= '0' && s.p[i] <= '9') && !(i == 0 && s.p[0] == '-' && s.n > 1))
+            return ERR_INVALID;
     memcpy(text, s.p, s.n);
     text[s.n] = 0;
     errno = 0;
@@ -148,7 +170,10 @@ size_t utf8_encode(uint32_t cp, char out[4])
 /* True when b[0..n) could still grow into a valid sequence. */
 static bool unfinished(const unsigned char *b, size_t n)
 {
-    size_t want = b[0] >= 0xF0 && b[0] <= 0xF4 ? 4 : b[0] >= 0xE0 && b[0] < 0xF0 ? 3 : b[0] >= 0xC2 && b[0] < 0xE0 ? 2 : 0;
+    size_t want = b[0] >= 0xF0 && b[0] <= 0xF4  ? 4
+                  : b[0] >= 0xE0 && b[0] < 0xF0 ? 3
+                  : b[0] >= 0xC2 && b[0] < 0xE0 ? 2
+                                                : 0;
     if (n >= want) return false;
     for (size_t i = 1; i < n; i++)
         if ((b[i] & 0xC0) != 0x80) return false;

@@ -21,7 +21,7 @@ bool str_eqz(struct str a, const char *terminated);
 bool str_ieq(struct str a, struct str b); /* ASCII case ignored */
 bool str_starts(struct str s, struct str prefix);
 bool str_ends(struct str s, struct str suffix);
-struct str str_trim(struct str s);                     /* ASCII white space off both ends */
+struct str str_trim(struct str s);                       /* ASCII white space off both ends */
 struct str str_sub(struct str s, size_t from, size_t n); /* clamped */
 /* Index of the first match, or -1. */
 ptrdiff_t str_find(struct str s, struct str needle);

@@ -132,7 +132,8 @@ enum err workers_submit(struct workers *w, struct loop *loop, void (*run)(void *
     struct job *j = xmalloc(sizeof *j);
     *j = (struct job){.workers = w, .loop = loop, .run = run, .done = done, .arg = arg};
     pthread_mutex_lock(&w->lock);
-    bool full = w->stopping || w->n_queued >= w->queue_max || w->n_undelivered >= w->queue_max + (size_t)w->n_threads;
+    bool full = w->stopping || w->n_queued >= w->queue_max ||
+                w->n_undelivered >= w->queue_max + (size_t)w->n_threads;
     if (!full) {
         *w->last = j;
         w->last = &j->next;

@@ -26,7 +26,14 @@
 #include "base/httpd.h"
 #include "base/mem.h"
 
-enum { THREADS_MAX = 16, EVENTS = 64, WRITES = 16, EVENT_BYTES = 180, REPLY_BYTES = 1229, REQUEST_BYTES = 1024 };
+enum {
+    THREADS_MAX = 16,
+    EVENTS = 64,
+    WRITES = 16,
+    EVENT_BYTES = 180,
+    REPLY_BYTES = 1229,
+    REQUEST_BYTES = 1024
+};
 
 extern char **environ;
 
@@ -138,14 +145,21 @@ static void relay_gone(void *arg)
     http_call_cancel(x->call);
 }
 
-static void relay_writable(void *arg) { http_call_resume(((struct relay *)arg)->call); }
+static void relay_writable(void *arg)
+{
+    http_call_resume(((struct relay *)arg)->call);
+}
 
 static void answer_relay(void *arg, struct http_req *r)
 {
     struct server *s = arg;
     struct relay *x = xcalloc(1, sizeof *x);
-    struct http_call_options o = {.origin = &s->upstream, .method = "POST", .path = "/v1/chat/completions",
-                                  .body = http_req_body(r), .connect_timeout_ms = 5000, .retry_stale = true};
+    struct http_call_options o = {.origin = &s->upstream,
+                                  .method = "POST",
+                                  .path = "/v1/chat/completions",
+                                  .body = http_req_body(r),
+                                  .connect_timeout_ms = 5000,
+                                  .retry_stale = true};
     struct http_call_handler h = {relay_head, relay_body, relay_done, x};
     x->req = r;
     x->call = http_call(s->client, &o, &h);
@@ -167,7 +181,8 @@ static void *serve(void *arg)
     return NULL;
 }
 
-static bool start(struct server *s, struct httpd_options o, void (*handler)(void *, struct http_req *), int *port)
+static bool start(struct server *s, struct httpd_options o,
+                  void (*handler)(void *, struct http_req *), int *port)
 {
     struct errmsg e = {0};
     struct httpd_handler h = {handler, s};
@@ -194,10 +209,13 @@ static void stop(struct server *s)
 /* Servers under test, and the upstream of a relay as the last one. */
 static bool start_all(const struct settings *set, struct server servers[THREADS_MAX + 1], int *port)
 {
-    static void (*const handlers[])(void *, struct http_req *) = {answer_whole, answer_stream, answer_relay};
+    static void (*const handlers[])(void *, struct http_req *) = {answer_whole, answer_stream,
+                                                                  answer_relay};
     struct server *upstream = &servers[set->threads];
     int upstream_port = 0;
-    if (set->kind == RELAY && !start(upstream, (struct httpd_options){0}, answer_paced, &upstream_port)) return false;
+    if (set->kind == RELAY &&
+        !start(upstream, (struct httpd_options){0}, answer_paced, &upstream_port))
+        return false;
     for (int i = 0; i < set->threads; i++) {
         struct httpd_options o = {.reuse_port = set->threads > 1, .joins_port = i > 0};
         servers[i].upstream = (struct http_origin){.host = "127.0.0.1", .port = upstream_port};
@@ -274,14 +292,17 @@ static void report(const struct settings *set, const struct server *servers, uin
         requests += servers[i].requests;
         cpu_us += servers[i].cpu_us;
     }
-    double rps = (double)requests * 1e6 / (double)wall_us, us = requests ? (double)cpu_us / (double)requests : 0;
+    double rps = (double)requests * 1e6 / (double)wall_us,
+           us = requests ? (double)cpu_us / (double)requests : 0;
     const char *what = kind_names[set->kind];
     if (set->json) {
-        printf("{\"name\":\"%s_rps_%dt\",\"value\":%.0f,\"unit\":\"requests/s\"}\n", what, set->threads, rps);
-        printf("{\"name\":\"%s_cpu_%dt\",\"value\":%.2f,\"unit\":\"us/request\"}\n", what, set->threads, us);
+        printf("{\"name\":\"%s_rps_%dt\",\"value\":%.0f,\"unit\":\"requests/s\"}\n", what,
+               set->threads, rps);
+        printf("{\"name\":\"%s_cpu_%dt\",\"value\":%.2f,\"unit\":\"us/request\"}\n", what,
+               set->threads, us);
     } else {
-        printf("%s, %d thread(s): %llu requests, %.0f a second, %.2f us of CPU each\n", what, set->threads,
-               (unsigned long long)requests, rps, us);
+        printf("%s, %d thread(s): %llu requests, %.0f a second, %.2f us of CPU each\n", what,
+               set->threads, (unsigned long long)requests, rps, us);
     }
 }
 
@@ -289,7 +310,8 @@ int main(int argc, char **argv)
 {
     struct settings set;
     if (!read_settings(argc, argv, &set)) {
-        fprintf(stderr, "bench_http [--json-reply | --stream | --relay] [--threads 1..16] [--seconds S] [--json] "
+        fprintf(stderr, "bench_http [--json-reply | --stream | --relay] [--threads 1..16] "
+                        "[--seconds S] [--json] "
                         "[--serve PORT]\n");
         return 2;
     }

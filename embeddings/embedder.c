@@ -14,7 +14,8 @@
 
 enum {
     BATCH_MAX = 1024,
-    BYTES_PER_TOKEN = 3, /* to foresee a text's tokens: Chinese has about 3 bytes a token, English 4 to 5 */
+    BYTES_PER_TOKEN =
+        3, /* to foresee a text's tokens: Chinese has about 3 bytes a token, English 4 to 5 */
 };
 
 struct request {
@@ -55,18 +56,24 @@ static void queue_push(struct embedder *em, struct request *r)
 {
     r->prev = em->last;
     r->next = NULL;
-    if (em->last) em->last->next = r;
-    else em->first = r;
+    if (em->last)
+        em->last->next = r;
+    else
+        em->first = r;
     em->last = r;
     em->n_queued++;
 }
 
 static void queue_remove(struct embedder *em, struct request *r)
 {
-    if (r->prev) r->prev->next = r->next;
-    else em->first = r->next;
-    if (r->next) r->next->prev = r->prev;
-    else em->last = r->prev;
+    if (r->prev)
+        r->prev->next = r->next;
+    else
+        em->first = r->next;
+    if (r->next)
+        r->next->prev = r->prev;
+    else
+        em->last = r->prev;
     em->n_queued--;
 }
 
@@ -84,7 +91,8 @@ static uint64_t earliest_deadline(const struct embedder *em)
     for (const struct request *r = em->first; r; r = r->next)
         if (r->deadline_ms < min) min = r->deadline_ms;
     for (int i = 0; i < em->n_running; i++)
-        if (!em->running[i]->expired && em->running[i]->deadline_ms < min) min = em->running[i]->deadline_ms;
+        if (!em->running[i]->expired && em->running[i]->deadline_ms < min)
+            min = em->running[i]->deadline_ms;
     return min;
 }
 
@@ -115,8 +123,10 @@ static void wait_until(struct embedder *em, uint64_t at_ms)
         pthread_cond_wait(&em->clock, &em->lock);
         return;
     }
-    struct timespec ts = {.tv_sec = (time_t)(at_ms / 1000), .tv_nsec = (long)(at_ms % 1000) * 1000000};
-    (void)pthread_cond_timedwait(&em->clock, &em->lock, &ts); /* on the monotonic clock, as clock_ms */
+    struct timespec ts = {.tv_sec = (time_t)(at_ms / 1000),
+                          .tv_nsec = (long)(at_ms % 1000) * 1000000};
+    (void)pthread_cond_timedwait(&em->clock, &em->lock,
+                                 &ts); /* on the monotonic clock, as clock_ms */
 }
 
 static void *watch(void *arg)
@@ -164,7 +174,8 @@ static int distinct_texts(struct embedder *em, int *n_remembered)
     *n_remembered = 0;
     for (int i = 0; i < em->n_running; i++) {
         int at = 0;
-        while (at < n && !str_eq(em->texts[at], em->running[i]->text)) at++;
+        while (at < n && !str_eq(em->texts[at], em->running[i]->text))
+            at++;
         em->slot[i] = at;
         if (at < n) continue;
         em->texts[n++] = em->running[i]->text;
@@ -187,12 +198,14 @@ static int compute(struct embedder *em, int n_texts)
     int computed = 0;
     for (int from = 0; from < n_texts;) {
         int to = from;
-        while (to < n_texts && em->status[to] == ERR_AGAIN) to++;
+        while (to < n_texts && em->status[to] == ERR_AGAIN)
+            to++;
         if (to == from) {
             from++;
             continue;
         }
-        encoder_embed(em->enc, em->texts + from, to - from, em->vectors + (size_t)from * em->dim, em->status + from);
+        encoder_embed(em->enc, em->texts + from, to - from, em->vectors + (size_t)from * em->dim,
+                      em->status + from);
         computed += to - from;
         from = to;
     }
@@ -208,14 +221,17 @@ static void answer(struct embedder *em)
         if (r->expired) continue;
         r->expired = true; /* the watcher must leave it alone from here on */
         enum err code = em->status[em->slot[i]];
-        if (code) em->stats.refused_text++;
-        else em->stats.answered++;
+        if (code)
+            em->stats.refused_text++;
+        else
+            em->stats.answered++;
         pthread_mutex_unlock(&em->lock);
         r->done(r->arg, code, code ? NULL : em->vectors + (size_t)em->slot[i] * em->dim, em->dim);
         pthread_mutex_lock(&em->lock);
     }
     em->n_running = 0;
-    for (int i = 0; i < n; i++) request_free(em->running[i]);
+    for (int i = 0; i < n; i++)
+        request_free(em->running[i]);
 }
 
 static void run_batch(struct embedder *em)
@@ -234,7 +250,8 @@ static void run_batch(struct embedder *em)
         em->stats.pass_texts += (uint64_t)computed;
         em->stats.pass_us += took_us;
         for (int at = 0; at < n_texts; at++)
-            if (!em->status[at]) embedder_memo_put(em->memo, em->texts[at], em->vectors + (size_t)at * em->dim);
+            if (!em->status[at])
+                embedder_memo_put(em->memo, em->texts[at], em->vectors + (size_t)at * em->dim);
     }
     answer(em);
 }
@@ -257,8 +274,10 @@ static void *compute_loop(void *arg)
     struct embedder *em = arg;
     pthread_mutex_lock(&em->lock);
     while (!em->closing) {
-        if (em->first) run_batch(em);
-        else pthread_cond_wait(&em->work, &em->lock);
+        if (em->first)
+            run_batch(em);
+        else
+            pthread_cond_wait(&em->work, &em->lock);
     }
     cancel_queued(em);
     pthread_mutex_unlock(&em->lock);
@@ -277,14 +296,16 @@ static enum err option(int *v, int standard, int max, const char *name, struct e
 static enum err fill_options(struct embedder_options *o, struct errmsg *e)
 {
     enum err code;
-    if ((code = option(&o->n_threads, 1, 64, "n_threads", e)) || (code = option(&o->batch_max, 32, BATCH_MAX, "batch_max", e)) ||
+    if ((code = option(&o->n_threads, 1, 64, "n_threads", e)) ||
+        (code = option(&o->batch_max, 32, BATCH_MAX, "batch_max", e)) ||
         (code = option(&o->batch_tokens_max, 512, 1 << 16, "batch_tokens_max", e)) ||
         (code = option(&o->queue_max, 256, 1 << 16, "queue_max", e)) ||
         (code = option(&o->deadline_ms, 1000, 600000, "deadline_ms", e)))
         return code;
     if (o->memo_entries == 0) o->memo_entries = 4096;
     if (o->memo_entries < -1 || o->memo_entries > 1 << 20)
-        return err_set(e, ERR_RANGE, "memo_entries: %d must be -1 (none) to %d", o->memo_entries, 1 << 20);
+        return err_set(e, ERR_RANGE, "memo_entries: %d must be -1 (none) to %d", o->memo_entries,
+                       1 << 20);
     if (o->text_bytes_max == 0) o->text_bytes_max = 32 << 10;
     return OK;
 }
@@ -298,19 +319,24 @@ static void start_threads(struct embedder *em)
     pthread_cond_init(&em->work, &monotonic);
     pthread_cond_init(&em->clock, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    bool ok = !pthread_create(&em->computer, NULL, compute_loop, em) && !pthread_create(&em->watcher, NULL, watch, em);
+    bool ok = !pthread_create(&em->computer, NULL, compute_loop, em) &&
+              !pthread_create(&em->watcher, NULL, watch, em);
     ASSERT(ok); /* start-up; a process that may not have two more threads cannot serve */
 }
 
-enum err embedder_open(struct embedder **out, const char *path, const struct embedder_options *opt, struct errmsg *e)
+enum err embedder_open(struct embedder **out, const char *path, const struct embedder_options *opt,
+                       struct errmsg *e)
 {
     struct embedder_options o = *opt;
     struct encoder *enc;
     *out = NULL;
     enum err code = fill_options(&o, e);
     if (code) return code;
-    struct encoder_options eo = {.n_threads = o.n_threads, .isa = o.isa, .keep_f32 = o.keep_f32,
-                                 .batch_tokens_max = o.batch_tokens_max, .unknown_share_max = o.unknown_share_max};
+    struct encoder_options eo = {.n_threads = o.n_threads,
+                                 .isa = o.isa,
+                                 .keep_f32 = o.keep_f32,
+                                 .batch_tokens_max = o.batch_tokens_max,
+                                 .unknown_share_max = o.unknown_share_max};
     if ((code = encoder_open(&enc, path, &eo, e))) return code;
     struct embedder *em = xcalloc(1, sizeof *em);
     size_t n = (size_t)o.batch_max;
@@ -381,7 +407,8 @@ static enum err admit(struct embedder *em)
     return OK;
 }
 
-enum err embedder_submit(struct embedder *em, struct str text, int deadline_ms, embedder_done *done, void *arg)
+enum err embedder_submit(struct embedder *em, struct str text, int deadline_ms, embedder_done *done,
+                         void *arg)
 {
     ASSERT(deadline_ms >= 0);
     if (text.n > em->opt.text_bytes_max) return ERR_TOO_LARGE;
@@ -443,7 +470,8 @@ enum err embedder_embed_sync(struct embedder *em, struct str text, float *out)
     enum err code = embedder_submit(em, text, 600000, wake_waiter, &w);
     if (!code) {
         pthread_mutex_lock(&w.lock);
-        while (!w.done) pthread_cond_wait(&w.ready, &w.lock);
+        while (!w.done)
+            pthread_cond_wait(&w.ready, &w.lock);
         pthread_mutex_unlock(&w.lock);
         code = w.code;
     }

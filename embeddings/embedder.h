@@ -10,20 +10,21 @@
 
 struct embedder;
 
-struct embedder_options {   /* 0 = the default in brackets */
-    int n_threads;          /* compute threads (1), 1..64 */
-    const char *isa;        /* NULL = best; "scalar", "avx2", "avx512" */
-    bool keep_f32;          /* no 8-bit rounding of float weights: see encoder_options */
-    int batch_max;          /* texts of one pass (32), 1..1024 */
-    int batch_tokens_max;   /* tokens of one pass, about (512): what one text may have to wait for */
-    int queue_max;          /* texts waiting (256), 1..65536; beyond: ERR_FULL */
-    int memo_entries;       /* texts remembered (4096); -1 = none */
-    int deadline_ms;        /* of calls that name none (1000), 1..600000 */
-    size_t text_bytes_max;  /* longer texts are ERR_TOO_LARGE at once (32 KiB) */
+struct embedder_options {  /* 0 = the default in brackets */
+    int n_threads;         /* compute threads (1), 1..64 */
+    const char *isa;       /* NULL = best; "scalar", "avx2", "avx512" */
+    bool keep_f32;         /* no 8-bit rounding of float weights: see encoder_options */
+    int batch_max;         /* texts of one pass (32), 1..1024 */
+    int batch_tokens_max;  /* tokens of one pass, about (512): what one text may have to wait for */
+    int queue_max;         /* texts waiting (256), 1..65536; beyond: ERR_FULL */
+    int memo_entries;      /* texts remembered (4096); -1 = none */
+    int deadline_ms;       /* of calls that name none (1000), 1..600000 */
+    size_t text_bytes_max; /* longer texts are ERR_TOO_LARGE at once (32 KiB) */
     float unknown_share_max; /* (0.3) see encoder_options */
 };
 
-MUST enum err embedder_open(struct embedder **out, const char *path, const struct embedder_options *opt, struct errmsg *e);
+MUST enum err embedder_open(struct embedder **out, const char *path,
+                            const struct embedder_options *opt, struct errmsg *e);
 /* Waits for the pass that runs; texts still queued end with ERR_CANCELLED before this returns. NULL is fine. */
 void embedder_close(struct embedder *em);
 
@@ -38,7 +39,8 @@ typedef void embedder_done(void *arg, enum err code, const float *vector, size_t
 
 /* OK: done is called exactly once, by the deadline or a few milliseconds later. ERR_FULL, ERR_TOO_LARGE (bytes), ERR_CLOSED: it
  * is never called. text is copied. deadline_ms 0 = the option's. */
-MUST enum err embedder_submit(struct embedder *em, struct str text, int deadline_ms, embedder_done *done, void *arg);
+MUST enum err embedder_submit(struct embedder *em, struct str text, int deadline_ms,
+                              embedder_done *done, void *arg);
 
 /* A remembered vector at once, without a thread switch: true and out f32[dim] filled. */
 bool embedder_recall(struct embedder *em, struct str text, float *out);
@@ -47,9 +49,11 @@ bool embedder_recall(struct embedder *em, struct str text, float *out);
 MUST enum err embedder_embed_sync(struct embedder *em, struct str text, float *out);
 
 struct embedder_stats {
-    uint64_t submitted, answered, memo_hits, timeouts, refused_full, refused_text, cancelled; /* texts */
-    uint64_t passes, pass_texts, pass_us; /* sums over all passes, texts computed in them, time they took */
-    int queued, memo_entries;             /* now */
+    uint64_t submitted, answered, memo_hits, timeouts, refused_full, refused_text,
+        cancelled; /* texts */
+    uint64_t passes, pass_texts,
+        pass_us;              /* sums over all passes, texts computed in them, time they took */
+    int queued, memo_entries; /* now */
 };
 void embedder_stats_read(struct embedder *em, struct embedder_stats *out);
 

@@ -8,7 +8,7 @@
 #include "base/rng.h"
 
 struct entry {
-    struct entry *chain;        /* next in the bucket */
+    struct entry *chain;         /* next in the bucket */
     struct entry *newer, *older; /* by last use */
     uint64_t hash;
     size_t n;
@@ -18,7 +18,7 @@ struct entry {
 
 struct embedder_memo {
     int entries_max, n_entries, dim;
-    uint64_t seed; /* texts come from outside: nobody may aim at one bucket */
+    uint64_t seed;    /* texts come from outside: nobody may aim at one bucket */
     size_t n_buckets; /* power of two */
     struct entry **buckets;
     struct entry *newest, *oldest;
@@ -31,7 +31,8 @@ struct embedder_memo *embedder_memo_new(int entries_max, int dim)
     m->entries_max = entries_max;
     m->dim = dim;
     m->seed = rng_entropy();
-    for (m->n_buckets = 16; m->n_buckets < (size_t)entries_max; m->n_buckets *= 2) continue;
+    for (m->n_buckets = 16; m->n_buckets < (size_t)entries_max; m->n_buckets *= 2)
+        continue;
     m->buckets = xcalloc(m->n_buckets, sizeof *m->buckets);
     return m;
 }
@@ -56,25 +57,32 @@ void embedder_memo_free(struct embedder_memo *m)
 
 static void list_remove(struct embedder_memo *m, struct entry *x)
 {
-    if (x->newer) x->newer->older = x->older;
-    else m->newest = x->older;
-    if (x->older) x->older->newer = x->newer;
-    else m->oldest = x->newer;
+    if (x->newer)
+        x->newer->older = x->older;
+    else
+        m->newest = x->older;
+    if (x->older)
+        x->older->newer = x->newer;
+    else
+        m->oldest = x->newer;
 }
 
 static void list_push(struct embedder_memo *m, struct entry *x)
 {
     x->newer = NULL;
     x->older = m->newest;
-    if (m->newest) m->newest->newer = x;
-    else m->oldest = x;
+    if (m->newest)
+        m->newest->newer = x;
+    else
+        m->oldest = x;
     m->newest = x;
 }
 
 static struct entry *find(const struct embedder_memo *m, struct str text, uint64_t hash)
 {
     struct entry *x = m->buckets[hash & (m->n_buckets - 1)];
-    while (x && !(x->hash == hash && str_eq((struct str){x->text, x->n}, text))) x = x->chain;
+    while (x && !(x->hash == hash && str_eq((struct str){x->text, x->n}, text)))
+        x = x->chain;
     return x;
 }
 
@@ -91,7 +99,8 @@ const float *embedder_memo_get(struct embedder_memo *m, struct str text)
 static void drop_oldest(struct embedder_memo *m)
 {
     struct entry *x = m->oldest, **at = &m->buckets[x->hash & (m->n_buckets - 1)];
-    while (*at != x) at = &(*at)->chain;
+    while (*at != x)
+        at = &(*at)->chain;
     *at = x->chain;
     list_remove(m, x);
     entry_free(x);

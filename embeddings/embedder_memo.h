@@ -8,7 +8,8 @@
 enum { EMBEDDER_MEMO_TEXT_MAX = 4096 }; /* longer texts are rare and seldom come twice */
 
 struct embedder_memo;
-struct embedder_memo *embedder_memo_new(int entries_max, int dim); /* entries_max >= 0; 0 = remembers nothing */
+struct embedder_memo *embedder_memo_new(int entries_max,
+                                        int dim); /* entries_max >= 0; 0 = remembers nothing */
 void embedder_memo_free(struct embedder_memo *m);
 /* f32[dim], borrowed until the next put; NULL when the text is not there. */
 const float *embedder_memo_get(struct embedder_memo *m, struct str text);

@@ -37,8 +37,14 @@ template <class Work> static int guarded(Work work)
     }
 }
 
-static faiss::Index *inside(FaissIndex *x) { return reinterpret_cast<faiss::Index *>(x); }
-static const faiss::Index *inside(const FaissIndex *x) { return reinterpret_cast<const faiss::Index *>(x); }
+static faiss::Index *inside(FaissIndex *x)
+{
+    return reinterpret_cast<faiss::Index *>(x);
+}
+static const faiss::Index *inside(const FaissIndex *x)
+{
+    return reinterpret_cast<const faiss::Index *>(x);
+}
 
 extern "C" {
 
@@ -50,7 +56,8 @@ const char *faiss_get_last_error()
 int faiss_index_factory(FaissIndex **out, int d, const char *description, FaissMetricType metric)
 {
     return guarded([&] {
-        *out = reinterpret_cast<FaissIndex *>(faiss::index_factory(d, description, static_cast<faiss::MetricType>(metric)));
+        *out = reinterpret_cast<FaissIndex *>(
+            faiss::index_factory(d, description, static_cast<faiss::MetricType>(metric)));
     });
 }
 
@@ -69,7 +76,8 @@ int faiss_Index_add(FaissIndex *x, idx_t n, const float *vecs)
     return guarded([&] { inside(x)->add(n, vecs); });
 }
 
-int faiss_Index_search(const FaissIndex *x, idx_t n, const float *vecs, idx_t k, float *distances, idx_t *labels)
+int faiss_Index_search(const FaissIndex *x, idx_t n, const float *vecs, idx_t k, float *distances,
+                       idx_t *labels)
 {
     return guarded([&] { inside(x)->search(n, vecs, k, distances, labels); });
 }
@@ -81,7 +89,10 @@ int faiss_Index_reconstruct(const FaissIndex *x, idx_t key, float *vec)
 
 int faiss_ParameterSpace_new(FaissParameterSpace **out)
 {
-    return guarded([&] { *out = reinterpret_cast<FaissParameterSpace *>(std::make_unique<faiss::ParameterSpace>().release()); });
+    return guarded([&] {
+        *out = reinterpret_cast<FaissParameterSpace *>(
+            std::make_unique<faiss::ParameterSpace>().release());
+    });
 }
 
 void faiss_ParameterSpace_free(FaissParameterSpace *space)
@@ -89,9 +100,13 @@ void faiss_ParameterSpace_free(FaissParameterSpace *space)
     delete reinterpret_cast<faiss::ParameterSpace *>(space);
 }
 
-int faiss_ParameterSpace_set_index_parameters(const FaissParameterSpace *space, FaissIndex *x, const char *text)
+int faiss_ParameterSpace_set_index_parameters(const FaissParameterSpace *space, FaissIndex *x,
+                                              const char *text)
 {
-    return guarded([&] { reinterpret_cast<const faiss::ParameterSpace *>(space)->set_index_parameters(inside(x), text); });
+    return guarded([&] {
+        reinterpret_cast<const faiss::ParameterSpace *>(space)->set_index_parameters(inside(x),
+                                                                                     text);
+    });
 }
 }
 #endif

@@ -6,13 +6,16 @@
 
 namespace
 {
-__attribute__((target("avx2,fma"))) float inner_product_avx2(const float *x, const float *y, size_t d)
+__attribute__((target("avx2,fma"))) float inner_product_avx2(const float *x, const float *y,
+                                                             size_t d)
 {
-    __m256 sum[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
+    __m256 sum[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(),
+                     _mm256_setzero_ps()};
     size_t i = 0;
     for (; i + 32 <= d; i += 32)
         for (size_t j = 0; j < 4; j++)
-            sum[j] = _mm256_fmadd_ps(_mm256_loadu_ps(x + i + 8 * j), _mm256_loadu_ps(y + i + 8 * j), sum[j]);
+            sum[j] = _mm256_fmadd_ps(_mm256_loadu_ps(x + i + 8 * j), _mm256_loadu_ps(y + i + 8 * j),
+                                     sum[j]);
     __m256 all = _mm256_add_ps(_mm256_add_ps(sum[0], sum[1]), _mm256_add_ps(sum[2], sum[3]));
     __m128 half = _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
     half = _mm_add_ps(half, _mm_movehl_ps(half, half));
@@ -32,8 +35,9 @@ float inner_product_portable(const float *x, const float *y, size_t d)
 }
 
 using inner_product_fn = float (*)(const float *, const float *, size_t);
-const inner_product_fn chosen =
-    __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? inner_product_avx2 : inner_product_portable;
+const inner_product_fn chosen = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")
+                                    ? inner_product_avx2
+                                    : inner_product_portable;
 } // namespace
 
 namespace faiss

@@ -1,6 +1,7 @@
 /* vector_index.c - ids, tombstones, locking and rebuilding around a vector store.
  * A removed or replaced id leaves a dead label; when a quarter is dead, or a flat FAISS store has outgrown hnsw_from, the live
  * vectors move to a new store. One rwlock: searches share it, changes are short (a rebuild is the long one, at most once per 25 %). */
+#define _GNU_SOURCE
 #include "embeddings/vector_index.h"
 
 #include <math.h>
@@ -18,9 +19,9 @@ struct vector_index {
     struct vector_store *store;
     bool hnsw;
     size_t n_labels, labels_cap, n_live;
-    uint64_t *id_of;  /* [n_labels] */
-    uint8_t *live;    /* [n_labels] */
-    int64_t *slots;   /* open addressing: label or NO_SLOT; power of two, at most half full */
+    uint64_t *id_of; /* [n_labels] */
+    uint8_t *live;   /* [n_labels] */
+    int64_t *slots;  /* open addressing: label or NO_SLOT; power of two, at most half full */
     size_t n_slots;
 };
 
@@ -67,21 +68,29 @@ static bool labels_reserve(struct vector_index *x)
     return (x->n_live + 1) * 2 <= x->n_slots || slots_resize(x, x->n_slots * 2);
 }
 
-static enum err store_make(const struct vector_index *x, bool hnsw, struct vector_store **out, struct errmsg *e)
+static enum err store_make(const struct vector_index *x, bool hnsw, struct vector_store **out,
+                           struct errmsg *e)
 {
     if (x->opt.kind == VECTOR_INDEX_FLAT) return vector_store_flat(out, x->opt.dim);
     return vector_store_faiss(out, x->opt.dim, hnsw, e);
 }
 
-enum err vector_index_new(struct vector_index **out, const struct vector_index_options *o, struct errmsg *e)
+enum err vector_index_new(struct vector_index **out, const struct vector_index_options *o,
+                          struct errmsg *e)
 {
     *out = NULL;
-    if (o->dim < 1 || o->dim > 4096) return err_set(e, ERR_RANGE, "vector index: %d dimensions, expected 1 to 4096", o->dim);
+    if (o->dim < 1 || o->dim > 4096)
+        return err_set(e, ERR_RANGE, "vector index: %d dimensions, expected 1 to 4096", o->dim);
     struct vector_index *x = xcalloc(1, sizeof *x);
     x->opt = *o;
     if (!x->opt.hnsw_from) x->opt.hnsw_from = 20000;
     if (!x->opt.entries_max) x->opt.entries_max = 1000000;
-    pthread_rwlock_init(&x->lock, NULL);
+    /* glibc's default lets overlapping searches keep an add waiting for ever */
+    pthread_rwlockattr_t writers_first;
+    pthread_rwlockattr_init(&writers_first);
+    pthread_rwlockattr_setkind_np(&writers_first, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    pthread_rwlock_init(&x->lock, &writers_first);
+    pthread_rwlockattr_destroy(&writers_first);
     enum err rc = store_make(x, false, &x->store, e);
     if (!rc && !slots_resize(x, 128)) rc = err_set(e, ERR_FULL, "vector index: no memory");
     if (rc) {
@@ -178,7 +187,9 @@ enum err vector_index_add(struct vector_index *x, uint64_t id, const float *vec)
     if (!is_unit(vec, x->opt.dim)) return ERR_INVALID;
     pthread_rwlock_wrlock(&x->lock);
     bool known = x->slots[slot_of(x, id)] != NO_SLOT;
-    enum err rc = (!known && x->n_live >= x->opt.entries_max) || !labels_reserve(x) ? ERR_FULL : x->store->ops->add(x->store, vec);
+    enum err rc = (!known && x->n_live >= x->opt.entries_max) || !labels_reserve(x)
+                      ? ERR_FULL
+                      : x->store->ops->add(x->store, vec);
     if (!rc) {
         drop(x, id);
         size_t label = x->n_labels++;
@@ -208,7 +219,8 @@ struct picking {
     void *arg;
 };
 
-static void pick(const struct vector_index *x, size_t n, const float *scores, const int64_t *labels, struct picking *p)
+static void pick(const struct vector_index *x, size_t n, const float *scores, const int64_t *labels,
+                 struct picking *p)
 {
     p->n = 0;
     for (size_t i = 0; i < n && p->n < p->k; i++) {
@@ -219,8 +231,8 @@ static void pick(const struct vector_index *x, size_t n, const float *scores, co
     }
 }
 
-size_t vector_index_search(struct vector_index *x, const float *vec, size_t k, struct vector_hit *hits,
-                           bool (*keep)(void *arg, uint64_t id), void *arg)
+size_t vector_index_search(struct vector_index *x, const float *vec, size_t k,
+                           struct vector_hit *hits, bool (*keep)(void *arg, uint64_t id), void *arg)
 {
     struct picking p = {hits, k, 0, keep, arg};
     if (!k || k > FETCH_MAX || !is_unit(vec, x->opt.dim)) return 0;
@@ -253,7 +265,8 @@ size_t vector_index_count(struct vector_index *x)
 size_t vector_index_bytes(struct vector_index *x)
 {
     pthread_rwlock_rdlock(&x->lock);
-    size_t n = x->store->ops->bytes(x->store) + x->labels_cap * (sizeof *x->id_of + 1) + x->n_slots * sizeof *x->slots;
+    size_t n = x->store->ops->bytes(x->store) + x->labels_cap * (sizeof *x->id_of + 1) +
+               x->n_slots * sizeof *x->slots;
     pthread_rwlock_unlock(&x->lock);
     return n;
 }

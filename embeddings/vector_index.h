@@ -10,22 +10,24 @@ struct vector_index;
 enum vector_index_kind { VECTOR_INDEX_FLAT, VECTOR_INDEX_FAISS };
 struct vector_index_options {
     enum vector_index_kind kind;
-    int dim;               /* 1..4096 */
-    size_t entries_max;    /* live ids; beyond: ERR_FULL */
-    size_t hnsw_from;      /* FAISS: switch from flat to HNSW at this many ids; 0 = 20000 */
+    int dim;            /* 1..4096 */
+    size_t entries_max; /* live ids; beyond: ERR_FULL */
+    size_t hnsw_from;   /* FAISS: switch from flat to HNSW at this many ids; 0 = 20000 */
 };
 struct vector_hit {
     uint64_t id;
     float score; /* cosine, -1..1 */
 };
-MUST enum err vector_index_new(struct vector_index **out, const struct vector_index_options *o, struct errmsg *e);
+MUST enum err vector_index_new(struct vector_index **out, const struct vector_index_options *o,
+                               struct errmsg *e);
 void vector_index_free(struct vector_index *x);
 /* vec f32[dim], finite and of length 1 within 1e-3 (ERR_INVALID otherwise). An id added again is replaced. */
 MUST enum err vector_index_add(struct vector_index *x, uint64_t id, const float *vec);
 bool vector_index_remove(struct vector_index *x, uint64_t id); /* false: unknown */
 /* Up to k live hits, best first; returns their number. Ids for which keep(arg,id) is false are skipped (keep may be NULL). */
-size_t vector_index_search(struct vector_index *x, const float *vec, size_t k, struct vector_hit *hits,
-                           bool (*keep)(void *arg, uint64_t id), void *arg);
+size_t vector_index_search(struct vector_index *x, const float *vec, size_t k,
+                           struct vector_hit *hits, bool (*keep)(void *arg, uint64_t id),
+                           void *arg);
 size_t vector_index_count(struct vector_index *x);
 size_t vector_index_bytes(struct vector_index *x);
 

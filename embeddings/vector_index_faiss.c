@@ -23,7 +23,10 @@ struct faiss_store {
     FaissIndex *index;
 };
 
-static struct faiss_store *store_of(struct vector_store *s) { return (struct faiss_store *)s; }
+static struct faiss_store *store_of(struct vector_store *s)
+{
+    return (struct faiss_store *)s;
+}
 
 static void one_thread(void)
 {
@@ -52,7 +55,8 @@ static enum err store_add(struct vector_store *s, const float *vec)
     return ERR_FULL;
 }
 
-static bool store_search(struct vector_store *s, const float *vec, size_t k, float *scores, int64_t *labels)
+static bool store_search(struct vector_store *s, const float *vec, size_t k, float *scores,
+                         int64_t *labels)
 {
     one_thread();
     _Static_assert(sizeof(idx_t) == sizeof(int64_t), "labels are 64 bit");
@@ -73,17 +77,21 @@ static enum err store_get(struct vector_store *s, size_t label, float *vec)
 static size_t store_bytes(struct vector_store *s)
 {
     struct faiss_store *f = store_of(s);
-    size_t links = f->hnsw ? 64 * sizeof(int32_t) + 16 : 0; /* 2 x 32 links on the ground level, few above */
+    size_t links =
+        f->hnsw ? 64 * sizeof(int32_t) + 16 : 0; /* 2 x 32 links on the ground level, few above */
     return (size_t)faiss_Index_ntotal(f->index) * ((size_t)f->dim * sizeof(float) + links);
 }
 
-static const struct vector_store_ops store_ops = {store_free, store_add, store_search, store_get, store_bytes};
+static const struct vector_store_ops store_ops = {store_free, store_add, store_search, store_get,
+                                                  store_bytes};
 
 static int tune(FaissIndex *index)
 {
     FaissParameterSpace *space = NULL;
     int rc = faiss_ParameterSpace_new(&space);
-    if (!rc) rc = faiss_ParameterSpace_set_index_parameters(space, index, "efConstruction=200,efSearch=64");
+    if (!rc)
+        rc = faiss_ParameterSpace_set_index_parameters(space, index,
+                                                       "efConstruction=200,efSearch=64");
     if (space) faiss_ParameterSpace_free(space);
     return rc;
 }
@@ -95,7 +103,8 @@ enum err vector_store_faiss(struct vector_store **out, int dim, bool hnsw, struc
     f->dim = dim;
     f->hnsw = hnsw;
     one_thread();
-    int rc = faiss_index_factory(&f->index, dim, hnsw ? "HNSW32,Flat" : "Flat", METRIC_INNER_PRODUCT);
+    int rc =
+        faiss_index_factory(&f->index, dim, hnsw ? "HNSW32,Flat" : "Flat", METRIC_INNER_PRODUCT);
     if (!rc && hnsw) rc = tune(f->index);
     if (rc) {
         err_set(e, ERR_UNAVAILABLE, "faiss cannot make the index: %s", last_error());

@@ -11,7 +11,10 @@ struct flat {
     float *vecs; /* [n][dim] */
 };
 
-static struct flat *flat_of(struct vector_store *s) { return (struct flat *)s; }
+static struct flat *flat_of(struct vector_store *s)
+{
+    return (struct flat *)s;
+}
 
 static void flat_free(struct vector_store *s)
 {
@@ -42,11 +45,13 @@ static float dot(const float *a, const float *b, int dim)
             part[j] += a[i + j] * b[i + j];
     for (; i < dim; i++)
         part[0] += a[i] * b[i];
-    return ((part[0] + part[4]) + (part[1] + part[5])) + ((part[2] + part[6]) + (part[3] + part[7]));
+    return ((part[0] + part[4]) + (part[1] + part[5])) +
+           ((part[2] + part[6]) + (part[3] + part[7]));
 }
 
 /* k is small: insertion into a sorted list beats a heap. */
-static bool flat_search(struct vector_store *s, const float *vec, size_t k, float *scores, int64_t *labels)
+static bool flat_search(struct vector_store *s, const float *vec, size_t k, float *scores,
+                        int64_t *labels)
 {
     struct flat *f = flat_of(s);
     size_t found = 0;
@@ -72,9 +77,13 @@ static enum err flat_get(struct vector_store *s, size_t label, float *vec)
     return OK;
 }
 
-static size_t flat_bytes(struct vector_store *s) { return flat_of(s)->cap * (size_t)flat_of(s)->dim * sizeof(float); }
+static size_t flat_bytes(struct vector_store *s)
+{
+    return flat_of(s)->cap * (size_t)flat_of(s)->dim * sizeof(float);
+}
 
-static const struct vector_store_ops flat_ops = {flat_free, flat_add, flat_search, flat_get, flat_bytes};
+static const struct vector_store_ops flat_ops = {flat_free, flat_add, flat_search, flat_get,
+                                                 flat_bytes};
 
 enum err vector_store_flat(struct vector_store **out, int dim)
 {

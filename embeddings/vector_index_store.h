@@ -12,7 +12,8 @@ struct vector_store_ops {
     void (*free)(struct vector_store *s);
     MUST enum err (*add)(struct vector_store *s, const float *vec); /* its label is the old count */
     /* Up to k best labels with their inner products, best first; the rest of labels is -1. False: the store failed (a miss). */
-    bool (*search)(struct vector_store *s, const float *vec, size_t k, float *scores, int64_t *labels);
+    bool (*search)(struct vector_store *s, const float *vec, size_t k, float *scores,
+                   int64_t *labels);
     MUST enum err (*get)(struct vector_store *s, size_t label, float *vec);
     size_t (*bytes)(struct vector_store *s);
 };

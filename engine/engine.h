@@ -14,16 +14,16 @@ struct engine_request;
 
 struct engine_options {
     const char *model_path;
-    int n_threads;            /* 0 = all cores */
-    int max_model_len;        /* 0 = the model's context */
-    int max_num_seqs;         /* sequences decoding together; 0 = 16 */
+    int n_threads;              /* 0 = all cores */
+    int max_model_len;          /* 0 = the model's context */
+    int max_num_seqs;           /* sequences decoding together; 0 = 16 */
     int max_num_batched_tokens; /* rows of one step; 0 = 256 */
-    int block_size;           /* 0 = 16 */
-    uint64_t kv_bytes;        /* KV pool; 0 = 512 MiB, at least one full-length sequence */
+    int block_size;             /* 0 = 16 */
+    uint64_t kv_bytes;          /* KV pool; 0 = 512 MiB, at least one full-length sequence */
     bool prefix_caching;
     int prompt_rows_decoding; /* rows prompt chunks may take while others decode: bounds the gap between two tokens;
                                * 0 = a quarter of max_num_batched_tokens, at least 32 */
-    int queue_max;            /* waiting choices; 0 = 256 -> ERR_FULL */
+    int queue_max; /* waiting choices; 0 = 256 -> ERR_FULL */
     const char *isa;
     bool exact;
 };
@@ -31,9 +31,9 @@ struct engine_options {
 enum engine_finish { ENGINE_STOP, ENGINE_LENGTH, ENGINE_CANCELLED, ENGINE_FAILED };
 
 struct engine_token {
-    int choice;               /* 0..n-1 */
+    int choice; /* 0..n-1 */
     int32_t id;
-    float logprob;            /* log-softmax of the raw logits at id; 0 unless sampling.n_top_logprobs >= 0 */
+    float logprob; /* log-softmax of the raw logits at id; 0 unless sampling.n_top_logprobs >= 0 */
     const struct sampler_top *top; /* [n_top], borrowed during the call */
     int n_top;
 };
@@ -41,19 +41,19 @@ struct engine_end {
     int choice;
     enum engine_finish finish;
     int prompt_tokens, cached_tokens, completion_tokens;
-    const char *error;        /* a sentence for ENGINE_FAILED, else NULL */
+    const char *error; /* a sentence for ENGINE_FAILED, else NULL */
 };
 
 enum { ENGINE_CHOICES_MAX = 16, ENGINE_END_IDS_MAX = 64 };
 
 struct engine_submit_options {
-    const int32_t *prompt;    /* [n_prompt] token ids, copied; 1 <= n_prompt < max_model_len */
+    const int32_t *prompt; /* [n_prompt] token ids, copied; 1 <= n_prompt < max_model_len */
     int n_prompt;
-    int n;                    /* choices, 1..16: share prompt blocks, copy-on-write tail */
-    int max_tokens;           /* clamped so that prompt + max_tokens <= max_model_len; <= 0 = as many as fit */
+    int n;          /* choices, 1..16: share prompt blocks, copy-on-write tail */
+    int max_tokens; /* clamped so that prompt + max_tokens <= max_model_len; <= 0 = as many as fit */
     struct sampler_params sampling; /* biases are copied; choice i uses seed + i */
-    uint64_t salt;            /* separates prefix-cache users; 0 = shared */
-    int priority;             /* 0 = online, 1 = batch */
+    uint64_t salt;                  /* separates prefix-cache users; 0 = shared */
+    int priority;                   /* 0 = online, 1 = batch */
     /* Token ids that end a choice (counted in completion_tokens, never passed to on_token); copied, at most ENGINE_END_IDS_MAX. */
     const int32_t *end_ids;
     int n_end_ids;
@@ -74,18 +74,21 @@ int engine_max_len(const struct engine *g); /* tokens of prompt and answer toget
 int engine_block_size(const struct engine *g);
 
 /* ERR_TOO_LARGE: prompt too long, with all the numbers in *e. ERR_FULL: queue full, retry later. ERR_RANGE: a sampling value, a bias's
- * or prompt's token id. ERR_CLOSED: closing. Callbacks may come before this returns. On OK *id_out may be cancelled until the last on_end. */
-MUST enum err engine_submit(struct engine *g, const struct engine_submit_options *o, uint64_t *id_out, struct errmsg *e);
+ * or prompt's token id. ERR_CLOSED: closing. Callbacks may come before this returns. On OK *id_out may be cancelled until the
+ * last on_end. */
+MUST enum err engine_submit(struct engine *g, const struct engine_submit_options *o,
+                            uint64_t *id_out, struct errmsg *e);
 /* By id: idempotent, unknown ids are ignored. on_end(ENGINE_CANCELLED) follows within one step; blocks are free then. */
 void engine_cancel(struct engine *g, uint64_t id);
 
 struct engine_stats {
     int running, waiting, max_num_seqs;
     int blocks_total, blocks_used, blocks_cached; /* cached = unreferenced but holding a prefix */
-    uint64_t steps, prompt_tokens, generated_tokens, prefix_query_tokens, prefix_hit_tokens, preemptions, cancelled, finished, failed;
-    uint64_t step_age_ms;        /* since the last step ended while work was waiting; 0 when idle */
-    uint64_t last_success_ms;    /* clock_ms of the last finished choice, 0 = never */
-    double drain_tokens_per_s;   /* measured, for retry-after */
+    uint64_t steps, prompt_tokens, generated_tokens, prefix_query_tokens, prefix_hit_tokens,
+        preemptions, cancelled, finished, failed;
+    uint64_t step_age_ms;      /* since the last step ended while work was waiting; 0 when idle */
+    uint64_t last_success_ms;  /* clock_ms of the last finished choice, 0 = never */
+    double drain_tokens_per_s; /* measured, for retry-after */
     uint64_t waiting_prompt_tokens;
 };
 void engine_stats(struct engine *g, struct engine_stats *out);

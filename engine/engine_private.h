@@ -64,9 +64,9 @@ struct engine {
     int n_live_choices;                 /* in inbox and live */
     uint64_t inbox_tokens, next_id;
     bool closing, any_cancelled;
-    struct engine_stats snapshot;       /* what the step thread last published */
+    struct engine_stats snapshot; /* what the step thread last published */
 
-    _Atomic uint64_t last_step_ms;      /* when the last step ended, or work arrived on an idle engine */
+    _Atomic uint64_t last_step_ms; /* when the last step ended, or work arrived on an idle engine */
     _Atomic uint64_t last_success_ms;
     _Atomic bool busy;
 
@@ -75,15 +75,16 @@ struct engine {
     struct batch *batch;
     struct choice **by_seq; /* [n_seqs] */
     int n_seqs;
-    float *logits;          /* [max_num_seqs][n_vocab] */
-    float *logits_copy;     /* [n_vocab]: sampling overwrites, forks sample the same row again */
+    float *logits;      /* [max_num_seqs][n_vocab] */
+    float *logits_copy; /* [n_vocab]: sampling overwrites, forks sample the same row again */
     struct sampler_scratch *scratch;
     struct engine_stats count; /* counters only */
-    double rows_per_s;      /* exponential mean */
+    double rows_per_s;         /* exponential mean */
 };
 
 /* engine.c */
-MUST enum err engine_open_with(struct engine **out, const struct engine_forward *model, const struct engine_sizes *size, struct errmsg *e);
+MUST enum err engine_open_with(struct engine **out, const struct engine_forward *model,
+                               const struct engine_sizes *size, struct errmsg *e);
 void request_free(struct request *r);
 /* engine_step.c */
 void *engine_step_main(void *g);

@@ -11,9 +11,9 @@ struct server_options { /* strings are borrowed from the conf */
     const char *host;
     int port;
     const char *log_level;
-    const char *check;             /* file to check instead of serving, "" = serve */
-    bool trust_gateway;            /* honour x-deja-salt and x-deja-priority */
-    bool has_seed;                 /* requests without a seed get this one */
+    const char *check;  /* file to check instead of serving, "" = serve */
+    bool trust_gateway; /* honour x-deja-salt and x-deja-priority */
+    bool has_seed;      /* requests without a seed get this one */
     uint64_t seed;
     int drain_ms;
     int body_bytes_max;
@@ -23,6 +23,7 @@ struct server_options { /* strings are borrowed from the conf */
 /* Free with conf_free. */
 struct conf *engine_conf_new(void);
 /* ERR_INVALID with a sentence when options contradict each other or a needed one is missing. */
-MUST enum err server_options_read(const struct conf *c, struct server_options *out, struct errmsg *e);
+MUST enum err server_options_read(const struct conf *c, struct server_options *out,
+                                  struct errmsg *e);
 
 #endif

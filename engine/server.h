@@ -18,18 +18,22 @@
 struct encoder;
 struct server_metrics;
 
-enum { SERVER_CHOICES_MAX = 16 /* prompts times n of one request */,
-       SERVER_INLINE_BYTES = 16 << 10 /* longer prompts are tokenised on a worker */,
-       SERVER_PING_MS = 10000 /* silence after which a stream gets a comment */,
-       SERVER_STUCK_MS = 4000 /* a step older than this makes /ready red: with the tick within 5 s */,
-       SERVER_TICK_MS = 500 };
+enum {
+    SERVER_CHOICES_MAX = 16 /* prompts times n of one request */,
+    SERVER_INLINE_BYTES = 16 << 10 /* longer prompts are tokenised on a worker */,
+    SERVER_PING_MS = 10000 /* silence after which a stream gets a comment */,
+    SERVER_STUCK_MS = 4000 /* a step older than this makes /ready red: with the tick within 5 s */,
+    SERVER_TICK_MS = 500
+};
 
 struct server {
     struct loop *loop;
     struct httpd *httpd;
-    struct workers *workers, *embed_workers; /* the second has one thread: an encoder takes one at a time */
+    struct workers *workers,
+        *embed_workers; /* the second has one thread: an encoder takes one at a time */
     struct engine *engine;
-    struct encoder *encoder; /* NULL: no /v1/embeddings. embed_workers' thread only, but for its read-only facts */
+    struct encoder *
+        encoder; /* NULL: no /v1/embeddings. embed_workers' thread only, but for its read-only facts */
     struct tokenizer *tokenizer;
     struct chat_template *template; /* NULL: the model has none */
     char bos[64], eos[64];
@@ -87,8 +91,8 @@ struct choice_out {
     struct buf text;             /* whole answer (not streamed) */
     struct logged_token *logged; /* [n_logged], only when log-probabilities are wanted */
     size_t n_logged, cap_logged, n_told;
-    size_t fed, out;             /* raw bytes of tokens seen; released */
-    size_t text_offset;          /* characters before the next logged token (completions) */
+    size_t fed, out;    /* raw bytes of tokens seen; released */
+    size_t text_offset; /* characters before the next logged token (completions) */
     bool ended;
     enum engine_finish finish;
     uint64_t last_token_us;
@@ -118,18 +122,19 @@ struct exchange {
     int n_prompts;
     struct submission submissions[SERVER_CHOICES_MAX];
     struct choice_out choices[SERVER_CHOICES_MAX];
-    int n_choices, n_open;  /* n_open: choices still in the engine */
+    int n_choices, n_open; /* n_open: choices still in the engine */
     bool on_worker, streaming;
     struct openai_error error; /* status 0 = none; set by preparation (maybe on a worker) */
     int64_t prompt_tokens, completion_tokens, cached_tokens;
-    float *vectors;         /* embeddings: [n_texts][dim] */
+    float *vectors; /* embeddings: [n_texts][dim] */
     enum err *vector_status;
     struct str *texts;
     int n_texts;
 };
 
 /* server.c */
-MUST enum err server_open(struct server **out, struct loop *l, const struct server_options *o, struct errmsg *e);
+MUST enum err server_open(struct server **out, struct loop *l, const struct server_options *o,
+                          struct errmsg *e);
 void server_drain(struct server *s, void (*drained)(void *arg), void *arg);
 /* Before loop_free, which runs the last of it. NULL is fine. */
 void server_close(struct server *s);
@@ -142,7 +147,7 @@ void exchange_start(struct server *s, struct http_req *r, enum openai_kind kind)
 /* Any thread: hands an event over to the loop; owns it afterwards. */
 void server_deliver(struct server *s, struct token_event *ev);
 void server_drain_events(struct server *s); /* loop: runs what was delivered */
-void exchange_refuse(struct exchange *x); /* sends x->error and lets go */
+void exchange_refuse(struct exchange *x);   /* sends x->error and lets go */
 void exchange_maybe_free(struct exchange *x);
 void exchange_finished(struct exchange *x); /* answered: the http request is dead */
 
@@ -157,7 +162,7 @@ bool exchange_submit(struct exchange *x); /* false: x->error says why, nothing i
 void write_stream_head(struct exchange *x);
 void write_token(struct exchange *x, struct token_event *ev); /* streamed or collected */
 void write_end(struct exchange *x, struct token_event *ev);
-void write_whole(struct exchange *x);                         /* all choices have ended */
+void write_whole(struct exchange *x); /* all choices have ended */
 void write_stream_tail(struct exchange *x);
 const char *finish_name(enum engine_finish f);
 /* server_logprobs.c */

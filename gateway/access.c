@@ -21,7 +21,8 @@ static void add_number(struct buf *b, const char *name, uint64_t v)
 static void add_thousandths(struct buf *b, const char *name, uint64_t v)
 {
     add_number(b, name, v / 1000);
-    char tail[4] = {'.', (char)('0' + v / 100 % 10), (char)('0' + v / 10 % 10), (char)('0' + v % 10)};
+    char tail[4] = {'.', (char)('0' + v / 100 % 10), (char)('0' + v / 10 % 10),
+                    (char)('0' + v % 10)};
     buf_add(b, tail, sizeof tail);
 }
 
@@ -42,7 +43,8 @@ void access_line(const struct exchange *x, uint64_t now_us)
     if (cached) {
         add_text(&b, " cache=", str_of(x->out.cache));
         add_text(&b, " reason=", str_of(x->out.reason));
-        if (x->out.similarity >= 0) add_thousandths(&b, " score=", (uint64_t)(x->out.similarity * 1000));
+        if (x->out.similarity >= 0)
+            add_thousandths(&b, " score=", (uint64_t)(x->out.similarity * 1000));
         add_text(&b, " model=", str_sub(x->model, 0, MODEL_CHARS));
         add_number(&b, " stream=", x->req.stream);
     }

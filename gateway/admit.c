@@ -23,7 +23,8 @@ enum step stage_admit(struct exchange *x)
     struct str tenant = api_keys_find(x->gw->keys, key);
     if (!tenant.p) {
         http_set_header(x->r, "WWW-Authenticate", STR("Bearer"));
-        reply_fault(x, FAULT_UNAUTHORIZED, key.n ? "" : "no key was given (Authorization: Bearer ...)");
+        reply_fault(x, FAULT_UNAUTHORIZED,
+                    key.n ? "" : "no key was given (Authorization: Bearer ...)");
         return STEP_DONE;
     }
     memcpy(x->tenant, tenant.p, tenant.n);

@@ -49,15 +49,21 @@ static bool tenant_is_good(struct str t)
     return true;
 }
 
-static enum err add_line(struct api_keys *k, struct str line, const char *where, int line_no, struct errmsg *e)
+static enum err add_line(struct api_keys *k, struct str line, const char *where, int line_no,
+                         struct errmsg *e)
 {
     struct str key = next_word(&line);
     if (!key.n || key.p[0] == '#') return OK;
     struct str tenant = next_word(&line);
-    if (key.n > KEY_BYTES_MAX) return err_set(e, ERR_INVALID, "%s:%d: the key has more than %d bytes", where, line_no, KEY_BYTES_MAX);
+    if (key.n > KEY_BYTES_MAX)
+        return err_set(e, ERR_INVALID, "%s:%d: the key has more than %d bytes", where, line_no,
+                       KEY_BYTES_MAX);
     if (!tenant_is_good(tenant) || line.n)
-        return err_set(e, ERR_INVALID, "%s:%d: expected `key tenant`, the tenant 1 to 64 letters, digits, . _ -", where, line_no);
-    if (k->n == KEYS_MAX) return err_set(e, ERR_TOO_LARGE, "%s:%d: more than %d keys", where, line_no, KEYS_MAX);
+        return err_set(e, ERR_INVALID,
+                       "%s:%d: expected `key tenant`, the tenant 1 to 64 letters, digits, . _ -",
+                       where, line_no);
+    if (k->n == KEYS_MAX)
+        return err_set(e, ERR_TOO_LARGE, "%s:%d: more than %d keys", where, line_no, KEYS_MAX);
     if (k->n == k->cap) {
         k->cap = k->cap ? k->cap * 2 : 16;
         k->items = xrealloc(k->items, k->cap * sizeof *k->items);
@@ -80,7 +86,8 @@ enum err api_keys_parse(struct api_keys **out, struct str text, const char *wher
     if (code == OK) {
         qsort(k->items, k->n, sizeof *k->items, by_digest);
         for (size_t i = 1; i < k->n && code == OK; i++)
-            if (!by_digest(&k->items[i - 1], &k->items[i])) code = err_set(e, ERR_INVALID, "%s: a key stands in it twice", where);
+            if (!by_digest(&k->items[i - 1], &k->items[i]))
+                code = err_set(e, ERR_INVALID, "%s: a key stands in it twice", where);
     }
     if (code != OK) {
         api_keys_free(k);
@@ -95,16 +102,21 @@ enum err api_keys_load(struct api_keys **out, const char *path, struct errmsg *e
     struct buf text;
     char piece[4096];
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return err_set(e, ERR_NOT_FOUND, "api_keys: cannot open %s: %s", path, strerror(errno));
+    if (fd < 0)
+        return err_set(e, ERR_NOT_FOUND, "api_keys: cannot open %s: %s", path, strerror(errno));
     buf_init(&text, FILE_BYTES_MAX);
     ssize_t got;
     while ((got = read(fd, piece, sizeof piece)) > 0)
         buf_add(&text, piece, (size_t)got);
     close(fd);
     enum err code;
-    if (got < 0) code = err_set(e, ERR_IO, "api_keys: cannot read %s", path);
-    else if (buf_failed(&text)) code = err_set(e, ERR_TOO_LARGE, "api_keys: %s has more than %d bytes", path, FILE_BYTES_MAX);
-    else code = api_keys_parse(out, buf_view(&text), path, e);
+    if (got < 0)
+        code = err_set(e, ERR_IO, "api_keys: cannot read %s", path);
+    else if (buf_failed(&text))
+        code =
+            err_set(e, ERR_TOO_LARGE, "api_keys: %s has more than %d bytes", path, FILE_BYTES_MAX);
+    else
+        code = api_keys_parse(out, buf_view(&text), path, e);
     if (text.p) memset(text.p, 0, text.n);
     buf_fini(&text);
     return code;
@@ -126,7 +138,10 @@ struct str api_keys_find(const struct api_keys *k, struct str key)
     return found ? str_of(found->tenant) : (struct str){0};
 }
 
-size_t api_keys_count(const struct api_keys *k) { return k->n; }
+size_t api_keys_count(const struct api_keys *k)
+{
+    return k->n;
+}
 
 void api_keys_open_tenant(struct str bearer, char out[TENANT_BYTES])
 {
@@ -144,5 +159,6 @@ void api_keys_open_tenant(struct str bearer, char out[TENANT_BYTES])
 bool address_is_loopback(const char *host)
 {
     struct str h = str_of(host);
-    return str_starts(h, STR("127.")) || str_eqz(h, "::1") || str_eqz(h, "[::1]") || str_ieq(h, STR("localhost"));
+    return str_starts(h, STR("127.")) || str_eqz(h, "::1") || str_eqz(h, "[::1]") ||
+           str_ieq(h, STR("localhost"));
 }

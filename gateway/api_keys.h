@@ -9,7 +9,8 @@ enum { TENANT_BYTES = 65 };
 
 /* Lines `key tenant`, '#' comments. ERR_INVALID "keys.txt:3: ..." (never with the key in it), ERR_NOT_FOUND, ERR_TOO_LARGE. */
 MUST enum err api_keys_load(struct api_keys **out, const char *path, struct errmsg *e);
-MUST enum err api_keys_parse(struct api_keys **out, struct str text, const char *where, struct errmsg *e);
+MUST enum err api_keys_parse(struct api_keys **out, struct str text, const char *where,
+                             struct errmsg *e);
 void api_keys_free(struct api_keys *k);
 /* The tenant (borrowed), or empty with p NULL when the key is unknown. */
 struct str api_keys_find(const struct api_keys *k, struct str key);

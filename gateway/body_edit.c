@@ -13,7 +13,8 @@ struct scan {
 
 static void skip_blanks(struct scan *c)
 {
-    while (c->i < c->s.n && (c->s.p[c->i] == ' ' || c->s.p[c->i] == '\t' || c->s.p[c->i] == '\n' || c->s.p[c->i] == '\r'))
+    while (c->i < c->s.n && (c->s.p[c->i] == ' ' || c->s.p[c->i] == '\t' || c->s.p[c->i] == '\n' ||
+                             c->s.p[c->i] == '\r'))
         c->i++;
 }
 
@@ -21,8 +22,10 @@ static bool skip_string(struct scan *c)
 {
     if (c->i >= c->s.n || c->s.p[c->i] != '"') return false;
     for (c->i++; c->i < c->s.n; c->i++) {
-        if (c->s.p[c->i] == '\\') c->i++;
-        else if (c->s.p[c->i] == '"') return c->i++, true;
+        if (c->s.p[c->i] == '\\')
+            c->i++;
+        else if (c->s.p[c->i] == '"')
+            return c->i++, true;
     }
     return false;
 }
@@ -42,7 +45,8 @@ static bool skip_value(struct scan *c)
             if (!depth) return true; /* the end of the object around a number or literal */
             if (--depth == 0) return c->i++, true;
         }
-        if (!depth && (ch == ',' || ch == ' ' || ch == '\n' || ch == '\t' || ch == '\r')) return true;
+        if (!depth && (ch == ',' || ch == ' ' || ch == '\n' || ch == '\t' || ch == '\r'))
+            return true;
         c->i++;
     }
     return false;
@@ -58,7 +62,8 @@ static bool key_is(struct str key, const char *name)
     return same;
 }
 
-static void add_missing(struct buf *out, const struct body_edit *edits, const bool *seen, size_t n, bool any)
+static void add_missing(struct buf *out, const struct body_edit *edits, const bool *seen, size_t n,
+                        bool any)
 {
     for (size_t k = 0; k < n; k++) {
         if (seen[k] || !edits[k].add || !edits[k].value.p) continue;
@@ -69,7 +74,8 @@ static void add_missing(struct buf *out, const struct body_edit *edits, const bo
     }
 }
 
-static bool members(struct scan *c, struct buf *out, const struct body_edit *edits, size_t n, bool *seen)
+static bool members(struct scan *c, struct buf *out, const struct body_edit *edits, size_t n,
+                    bool *seen)
 {
     bool any = false;
     size_t copied = c->i; /* text from here on has not been written */

@@ -6,11 +6,12 @@
 #include "base/buf.h"
 
 struct body_edit {
-    const char *name;      /* top-level member */
-    struct str value;      /* JSON text to put there; p NULL = take the member out */
-    bool add;              /* put it there when it is absent */
+    const char *name; /* top-level member */
+    struct str value; /* JSON text to put there; p NULL = take the member out */
+    bool add;         /* put it there when it is absent */
 };
 /* Appends the changed text. ERR_INVALID: not an object (nothing useful in out); ERR_TOO_LARGE: out is full. At most 8 edits. */
-MUST enum err body_edit(struct buf *out, struct str json, const struct body_edit *edits, size_t n_edits);
+MUST enum err body_edit(struct buf *out, struct str json, const struct body_edit *edits,
+                        size_t n_edits);
 
 #endif

@@ -33,9 +33,15 @@ void breaker_failure(struct breaker *b, uint64_t now_ms)
     if (b->failures >= b->failures_max || was_probe) b->open_until_ms = now_ms + b->open_ms;
 }
 
-void breaker_forget(struct breaker *b) { b->probe_at_ms = 0; }
+void breaker_forget(struct breaker *b)
+{
+    b->probe_at_ms = 0;
+}
 
-bool breaker_is_open(const struct breaker *b) { return b->open_until_ms != 0; }
+bool breaker_is_open(const struct breaker *b)
+{
+    return b->open_until_ms != 0;
+}
 
 uint64_t breaker_wait_ms(const struct breaker *b, uint64_t now_ms)
 {

@@ -7,11 +7,11 @@
 #include <stdint.h>
 
 struct breaker {
-    int failures_max;      /* >= 1 */
-    uint64_t open_ms;      /* pause before a probe */
-    int failures;          /* in a row */
+    int failures_max;       /* >= 1 */
+    uint64_t open_ms;       /* pause before a probe */
+    int failures;           /* in a row */
     uint64_t open_until_ms; /* 0 = closed */
-    uint64_t probe_at_ms;  /* when the one probe left; 0 = none is out */
+    uint64_t probe_at_ms;   /* when the one probe left; 0 = none is out */
 };
 
 void breaker_init(struct breaker *b, int failures_max, uint64_t open_ms);
@@ -20,7 +20,8 @@ void breaker_init(struct breaker *b, int failures_max, uint64_t open_ms);
 bool breaker_allow(struct breaker *b, uint64_t now_ms);
 void breaker_success(struct breaker *b);
 void breaker_failure(struct breaker *b, uint64_t now_ms);
-void breaker_forget(struct breaker *b); /* the call ended without saying anything about the target (client left) */
+void breaker_forget(
+    struct breaker *b); /* the call ended without saying anything about the target (client left) */
 bool breaker_is_open(const struct breaker *b); /* refuses, or lets only a probe through */
 /* Milliseconds until a call may pass again; 0 when it may now. */
 uint64_t breaker_wait_ms(const struct breaker *b, uint64_t now_ms);

@@ -23,11 +23,11 @@ struct call {
     struct http_call *http;
     struct loop_timer *timer;
     int tries_left, tries;
-    uint32_t tried;      /* targets, a bit each; cleared when all had their turn */
-    bool head_seen;      /* given to the handler */
-    bool retrying;       /* the answer that runs now is thrown away */
+    uint32_t tried; /* targets, a bit each; cleared when all had their turn */
+    bool head_seen; /* given to the handler */
+    bool retrying;  /* the answer that runs now is thrown away */
     bool cancelled;
-    bool failed;         /* end is decided, the timer tells it */
+    bool failed; /* end is decided, the timer tells it */
     enum fault fault;
     uint64_t wait_ms;
     char text[sizeof((struct errmsg *)0)->text];
@@ -50,7 +50,8 @@ static void free_call(struct call *c)
 
 static void finish(struct call *c, enum err code, enum fault fault)
 {
-    if (code != OK && code != ERR_CANCELLED && c->text[0]) log_limited(LOG_WARN, "gateway", "upstream call failed: %s", c->text);
+    if (code != OK && code != ERR_CANCELLED && c->text[0])
+        log_limited(LOG_WARN, "gateway", "upstream call failed: %s", c->text);
     c->h.on_done(c->h.arg, code, fault, c->head_seen);
     free_call(c);
 }
@@ -67,7 +68,10 @@ static uint64_t backoff_ms(struct call *c)
 {
     uint64_t ms = (uint64_t)c->gw->o.upstream_backoff_ms << (c->tries < 6 ? c->tries : 6);
     if (ms > BACKOFF_MAX_MS) ms = BACKOFF_MAX_MS;
-    return ms / 2 + rng_below(&c->gw->rng, ms / 2 + 1); /* jitter: clients that failed together do not come back together */
+    return ms / 2 +
+           rng_below(&c->gw->rng,
+                     ms / 2 +
+                         1); /* jitter: clients that failed together do not come back together */
 }
 
 /* A target that has not been tried yet is asked at once; otherwise after a pause. */
@@ -126,19 +130,24 @@ static void on_done(void *arg, enum err code, const struct errmsg *e)
         return;
     }
     upstream_judge(t, UPSTREAM_BAD, c->text);
-    if (code == ERR_UNAVAILABLE && c->tries_left > 0) retry_later(c);
-    else finish(c, code, fault_of_call(code, false));
+    if (code == ERR_UNAVAILABLE && c->tries_left > 0)
+        retry_later(c);
+    else
+        finish(c, code, fault_of_call(code, false));
 }
 
-static void target_headers(struct call *c, const struct upstream *t, struct http_header *h, size_t *n, struct buf *auth)
+static void target_headers(struct call *c, const struct upstream *t, struct http_header *h,
+                           size_t *n, struct buf *auth)
 {
     *n = headers_view(&c->headers, h);
     if (t->engine) {
         if (c->salt[0]) h[(*n)++] = (struct http_header){STR("x-deja-salt"), str_of(c->salt)};
         return;
     }
-    if (c->gw->o.upstream_key[0]) buf_printf(auth, "Bearer %s", c->gw->o.upstream_key);
-    else buf_z(auth, c->authorization);
+    if (c->gw->o.upstream_key[0])
+        buf_printf(auth, "Bearer %s", c->gw->o.upstream_key);
+    else
+        buf_z(auth, c->authorization);
     if (auth->n) h[(*n)++] = (struct http_header){STR("authorization"), buf_view(auth)};
 }
 
@@ -163,10 +172,17 @@ static void attempt(struct call *c)
     buf_init(&path, 128 * 1024);
     target_headers(c, t, h, &n, &auth);
     upstream_path(t, buf_view(&c->path), &path);
-    struct http_call_options call = {.origin = &t->origin, .method = c->method, .path = path.p, .headers = h, .n_headers = n,
-                                     .body = buf_view(&c->body), .connect_timeout_ms = o->upstream_connect_ms,
-                                     .first_byte_timeout_ms = o->upstream_first_byte_ms, .idle_timeout_ms = o->upstream_idle_ms,
-                                     .body_max = SIZE_MAX, .retry_stale = true};
+    struct http_call_options call = {.origin = &t->origin,
+                                     .method = c->method,
+                                     .path = path.p,
+                                     .headers = h,
+                                     .n_headers = n,
+                                     .body = buf_view(&c->body),
+                                     .connect_timeout_ms = o->upstream_connect_ms,
+                                     .first_byte_timeout_ms = o->upstream_first_byte_ms,
+                                     .idle_timeout_ms = o->upstream_idle_ms,
+                                     .body_max = SIZE_MAX,
+                                     .retry_stale = true};
     struct http_call_handler handler = {on_head, on_body, on_done, c};
     c->http = http_call(c->gw->client, &call, &handler);
     buf_fini(&auth);
@@ -176,14 +192,21 @@ static void attempt(struct call *c)
 static void on_timer(void *arg)
 {
     struct call *c = arg;
-    if (c->cancelled) finish(c, ERR_CANCELLED, FAULT_NONE);
-    else if (c->failed) finish(c, ERR_UNAVAILABLE, c->fault);
-    else attempt(c);
+    if (c->cancelled)
+        finish(c, ERR_CANCELLED, FAULT_NONE);
+    else if (c->failed)
+        finish(c, ERR_UNAVAILABLE, c->fault);
+    else
+        attempt(c);
 }
 
-static char *copy(struct str s) { return xstrndup(s.p ? s.p : "", s.n); }
+static char *copy(struct str s)
+{
+    return xstrndup(s.p ? s.p : "", s.n);
+}
 
-struct call *call_start(struct gateway *gw, const struct call_request *r, const struct call_handler *h)
+struct call *call_start(struct gateway *gw, const struct call_request *r,
+                        const struct call_handler *h)
 {
     struct call *c = xcalloc(1, sizeof *c);
     struct str name, value;
@@ -205,8 +228,10 @@ struct call *call_start(struct gateway *gw, const struct call_request *r, const 
     buf_str(&c->path, r->path);
     buf_init(&c->body, gw->o.body_bytes_max + 64 * 1024);
     buf_str(&c->body, r->body);
-    if (buf_failed(&c->path) || buf_failed(&c->body)) fail_later(c, FAULT_MEMORY, "");
-    else attempt(c);
+    if (buf_failed(&c->path) || buf_failed(&c->body))
+        fail_later(c, FAULT_MEMORY, "");
+    else
+        attempt(c);
     return c;
 }
 
@@ -214,8 +239,10 @@ void call_cancel(struct call *c)
 {
     if (c->cancelled) return;
     c->cancelled = true;
-    if (c->http) http_call_cancel(c->http);
-    else loop_timer_arm(c->timer, 0);
+    if (c->http)
+        http_call_cancel(c->http);
+    else
+        loop_timer_arm(c->timer, 0);
 }
 
 void call_pause(struct call *c)
@@ -228,4 +255,7 @@ void call_resume(struct call *c)
     if (c->http) http_call_resume(c->http);
 }
 
-uint64_t call_retry_after_ms(const struct call *c) { return c->wait_ms; }
+uint64_t call_retry_after_ms(const struct call *c)
+{
+    return c->wait_ms;
+}

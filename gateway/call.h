@@ -12,12 +12,12 @@ struct gateway;
 
 struct call_request {
     const char *method;
-    struct str path;                     /* as the client sent it, with the query */
-    const struct header_list *headers;   /* what goes to any target; copied */
-    struct str authorization;            /* the client's, for targets other than the engine; may be empty */
-    struct str salt;                     /* tenant salt for the engine's prefix cache */
-    struct str model;                    /* for the choice of the target; empty = any */
-    struct str body;                     /* copied */
+    struct str path;                   /* as the client sent it, with the query */
+    const struct header_list *headers; /* what goes to any target; copied */
+    struct str authorization; /* the client's, for targets other than the engine; may be empty */
+    struct str salt;          /* tenant salt for the engine's prefix cache */
+    struct str model;         /* for the choice of the target; empty = any */
+    struct str body;          /* copied */
     bool retry_503;
 };
 struct call_handler {
@@ -28,10 +28,12 @@ struct call_handler {
     void (*on_done)(void *arg, enum err code, enum fault fault, bool head_seen);
     void *arg;
 };
-struct call *call_start(struct gateway *gw, const struct call_request *r, const struct call_handler *h);
+struct call *call_start(struct gateway *gw, const struct call_request *r,
+                        const struct call_handler *h);
 void call_cancel(struct call *c); /* on_done(ERR_CANCELLED) follows; idempotent */
 void call_pause(struct call *c);
 void call_resume(struct call *c);
-uint64_t call_retry_after_ms(const struct call *c); /* within on_done with FAULT_BREAKER: when to come back */
+uint64_t call_retry_after_ms(
+    const struct call *c); /* within on_done with FAULT_BREAKER: when to come back */
 
 #endif

@@ -20,7 +20,10 @@ struct parse_job {
     enum err code;
 };
 
-static enum openai_kind kind_of(const struct exchange *x) { return x->route == ROUTE_CHAT ? OPENAI_CHAT : OPENAI_COMPLETION; }
+static enum openai_kind kind_of(const struct exchange *x)
+{
+    return x->route == ROUTE_CHAT ? OPENAI_CHAT : OPENAI_COMPLETION;
+}
 
 static void run_job(void *arg)
 {
@@ -42,8 +45,10 @@ static void job_done(void *arg, bool cancelled)
     if (x && x->parsed) {
         pipeline_resume(x);
     } else if (x) {
-        if (cancelled) reply_fault(x, FAULT_DRAINING, "");
-        else reply_refusal(x, &j->error);
+        if (cancelled)
+            reply_fault(x, FAULT_DRAINING, "");
+        else
+            reply_refusal(x, &j->error);
         pipeline_finish(x);
     }
     buf_fini(&j->text);
@@ -57,7 +62,8 @@ static enum step read_on_worker(struct exchange *x, struct str body)
     j->kind = kind_of(x);
     buf_init(&j->text, body.n);
     buf_str(&j->text, body); /* the client may leave, and its bytes with it */
-    if (!buf_failed(&j->text) && workers_submit(x->gw->workers, x->gw->loop, run_job, job_done, j) == OK) {
+    if (!buf_failed(&j->text) &&
+        workers_submit(x->gw->workers, x->gw->loop, run_job, job_done, j) == OK) {
         x->parse = j;
         return STEP_WAIT;
     }
@@ -77,11 +83,15 @@ void parse_abandon(struct exchange *x)
 enum step stage_read(struct exchange *x)
 {
     struct openai_error e = {0};
-    struct str encoding = str_trim(http_req_header(x->r, "content-encoding")), body = http_req_body(x->r);
-    if (encoding.n && !str_ieq(encoding, STR("identity"))) return reply_fault(x, FAULT_ENCODING, ""), STEP_DONE;
-    if (!content_type_is_json(http_req_header(x->r, "content-type"))) return reply_fault(x, FAULT_MEDIA, ""), STEP_DONE;
+    struct str encoding = str_trim(http_req_header(x->r, "content-encoding")),
+               body = http_req_body(x->r);
+    if (encoding.n && !str_ieq(encoding, STR("identity")))
+        return reply_fault(x, FAULT_ENCODING, ""), STEP_DONE;
+    if (!content_type_is_json(http_req_header(x->r, "content-type")))
+        return reply_fault(x, FAULT_MEDIA, ""), STEP_DONE;
     if (body.n > LONG_BODY_BYTES) return read_on_worker(x, body);
-    if (openai_parse(&x->req, kind_of(x), body, OPENAI_GATEWAY, &e) != OK) return reply_refusal(x, &e), STEP_DONE;
+    if (openai_parse(&x->req, kind_of(x), body, OPENAI_GATEWAY, &e) != OK)
+        return reply_refusal(x, &e), STEP_DONE;
     x->parsed = true;
     return STEP_NEXT;
 }
@@ -127,7 +137,9 @@ enum step stage_prepare(struct exchange *x)
     bool alias = x->model.p != x->req.model.p;
     /* The name may be spelt with escapes too (\\u0063ache). */
     struct str body = http_req_body(x->r);
-    bool may_hold_cache = str_find(body, STR("\"cache\"")) >= 0 || str_find(body, STR("\\u00")) >= 0;
-    if ((alias || may_hold_cache) && edit_body(x, alias) != OK) return reply_fault(x, FAULT_MEMORY, ""), STEP_DONE;
+    bool may_hold_cache =
+        str_find(body, STR("\"cache\"")) >= 0 || str_find(body, STR("\\u00")) >= 0;
+    if ((alias || may_hold_cache) && edit_body(x, alias) != OK)
+        return reply_fault(x, FAULT_MEMORY, ""), STEP_DONE;
     return STEP_NEXT;
 }

@@ -13,7 +13,10 @@ bool join_allowed(const struct exchange *x)
     return x->keyed && !c->bypass && !c->skip_lookup && !c->no_store && x->gw->o.coalesce_max > 0;
 }
 
-bool join_taken(const struct exchange *x) { return join_table_find(x->gw->joins, x->key.exact) != NULL; }
+bool join_taken(const struct exchange *x)
+{
+    return join_table_find(x->gw->joins, x->key.exact) != NULL;
+}
 
 bool join_possible(const struct exchange *x)
 {

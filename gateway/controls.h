@@ -6,9 +6,9 @@
 #include "base/openai.h"
 
 struct controls {
-    bool bypass;          /* neither look up, nor join, nor store */
-    bool skip_lookup;     /* no-cache, refresh: ask the model, then store */
-    bool skip_semantic;   /* exact only */
+    bool bypass;        /* neither look up, nor join, nor store */
+    bool skip_lookup;   /* no-cache, refresh: ask the model, then store */
+    bool skip_semantic; /* exact only */
     bool no_store;
     bool only_if_cached;  /* a miss is a 504 */
     int64_t max_age_s;    /* -1 = any */
@@ -19,11 +19,14 @@ struct controls {
 
 void controls_init(struct controls *c);
 /* One request header. Others than those it knows are ignored. ERR_INVALID: *e says which header and what it may be. */
-MUST enum err controls_feed(struct controls *c, struct str name, struct str value, struct openai_error *e);
+MUST enum err controls_feed(struct controls *c, struct str name, struct str value,
+                            struct openai_error *e);
 /* Adds what the body's "cache" member said. ERR_INVALID for a namespace that is none. */
-MUST enum err controls_from_body(struct controls *c, const struct openai_request *r, struct openai_error *e);
+MUST enum err controls_from_body(struct controls *c, const struct openai_request *r,
+                                 struct openai_error *e);
 
-bool header_is_hop(struct str name); /* RFC 9110, 7.6.1, and what the HTTP client or server sets itself */
+bool header_is_hop(
+    struct str name); /* RFC 9110, 7.6.1, and what the HTTP client or server sets itself */
 /* True when the Connection header's value names it. */
 bool header_in_list(struct str list, struct str name);
 /* The token of "Bearer <token>", else empty. */

@@ -6,7 +6,16 @@
 #include "gateway/gateway.h"
 #include "gateway/tape.h"
 
-enum route { ROUTE_CHAT, ROUTE_COMPLETIONS, ROUTE_PROXY, ROUTE_HEALTH, ROUTE_READY, ROUTE_METRICS, ROUTE_NONE, N_ROUTES };
+enum route {
+    ROUTE_CHAT,
+    ROUTE_COMPLETIONS,
+    ROUTE_PROXY,
+    ROUTE_HEALTH,
+    ROUTE_READY,
+    ROUTE_METRICS,
+    ROUTE_NONE,
+    N_ROUTES
+};
 
 struct ticket;
 struct proxy;
@@ -14,20 +23,21 @@ struct parse_job;
 
 /* How the answer came about: the x-deja-* headers, the access log and the metrics are written from this. */
 struct outcome {
-    const char *cache;      /* "exact" "semantic" "coalesced" "miss" "bypass", or "none" where the cache has no part */
+    const char *
+        cache; /* "exact" "semantic" "coalesced" "miss" "bypass", or "none" where the cache has no part */
     char reason[64];
     char entry[37];
-    double similarity;      /* -1 = none */
-    int64_t age_s;          /* -1 = not a hit */
-    bool stored;            /* known before the first byte */
+    double similarity; /* -1 = none */
+    int64_t age_s;     /* -1 = not a hit */
+    bool stored;       /* known before the first byte */
 };
 
 struct exchange {
     struct gateway *gw;
-    struct http_req *r;     /* NULL once the client has left or its reply has been handed over whole */
+    struct http_req *r; /* NULL once the client has left or its reply has been handed over whole */
     enum route route;
-    int stage;              /* index into the pipeline's table */
-    bool waiting;           /* a stage answered WAIT: pipeline_resume or pipeline_finish will come */
+    int stage;    /* index into the pipeline's table */
+    bool waiting; /* a stage answered WAIT: pipeline_resume or pipeline_finish will come */
     bool client_gone;
 
     char request_id[73];
@@ -35,29 +45,30 @@ struct exchange {
     struct controls controls;
     struct openai_request req; /* chat and completions */
     bool parsed;
-    struct buf body;        /* what goes upstream when it is not the client's own bytes */
+    struct buf body; /* what goes upstream when it is not the client's own bytes */
     bool body_edited;
-    struct str model;       /* after aliases; borrowed from the options or req */
+    struct str model; /* after aliases; borrowed from the options or req */
 
     struct cache_key key;
-    bool keyed, found_again;    /* the second: looked up once more, see lookup.c */
+    bool keyed, found_again; /* the second: looked up once more, see lookup.c */
     struct cache_lookup *lookup;
-    struct parse_job *parse;    /* reading a long body on a worker */
+    struct parse_job *parse; /* reading a long body on a worker */
 
-    struct ticket *ticket;  /* the upstream call it shares, and its place among the riders */
+    struct ticket *ticket; /* the upstream call it shares, and its place among the riders */
     struct exchange *rider_prev, *rider_next;
     struct proxy *proxy;
 
-    struct tape own;        /* a streamed hit is rendered here */
+    struct tape own; /* a streamed hit is rendered here */
     bool own_used;
     const struct tape *tape; /* what is being streamed to the client: own or the ticket's */
     size_t tape_at;
     bool streaming, blocked; /* headers are out; the client's queue is full */
 
     struct outcome out;
-    int status;             /* 0 = nothing sent yet */
+    int status; /* 0 = nothing sent yet */
     uint64_t bytes_out;
-    uint64_t started_us, key_us, found_us, upstream_us; /* upstream_us: time the upstream took; 0 = not asked */
+    uint64_t started_us, key_us, found_us,
+        upstream_us; /* upstream_us: time the upstream took; 0 = not asked */
     struct openai_usage usage;
 };
 

@@ -25,9 +25,12 @@ static enum err add_frame(struct ticket *t, const char *event, struct str data, 
 {
     struct buf out;
     buf_init(&out, data.n * 2 + 256);
-    if (event[0]) sse_write_event(&out, event, data);
-    else sse_write_data(&out, data);
-    enum err code = usage ? tape_add_usage(&t->tape, buf_view(&out)) : tape_add(&t->tape, buf_view(&out));
+    if (event[0])
+        sse_write_event(&out, event, data);
+    else
+        sse_write_data(&out, data);
+    enum err code =
+        usage ? tape_add_usage(&t->tape, buf_view(&out)) : tape_add(&t->tape, buf_view(&out));
     buf_fini(&out);
     if (code == OK) t->opened = true;
     return code;
@@ -73,7 +76,8 @@ static void cut(struct ticket *t, enum fault f, const char *detail)
     fault_error(&e, f, detail);
     buf_init(&json, 4096);
     openai_error_write(&json, &e);
-    if (add_frame(t, "", buf_view(&json), false) != OK) log_limited(LOG_WARN, "gateway", "an error event did not fit on the tape");
+    if (add_frame(t, "", buf_view(&json), false) != OK)
+        log_limited(LOG_WARN, "gateway", "an error event did not fit on the tape");
     buf_fini(&json);
     t->ended = true;
     t->ended_us = clock_us();
@@ -91,8 +95,10 @@ static void fail(struct ticket *t, enum fault f, const char *detail)
 
 static void cut_or_fail(struct ticket *t, enum fault f, const char *detail)
 {
-    if (t->opened) cut(t, f, detail);
-    else fail(t, f, detail);
+    if (t->opened)
+        cut(t, f, detail);
+    else
+        fail(t, f, detail);
 }
 
 /* An error object in a 200 stream. Before the first frame it becomes an HTTP error with the upstream's own words. */
@@ -101,12 +107,15 @@ static void error_frame(struct ticket *t, struct str data)
     json_t *doc = NULL;
     struct openai_error e = {0};
     if (json_parse(data, 0, &doc, NULL) != OK) return cut_or_fail(t, FAULT_BAD_ANSWER, "");
-    const json_t *error = json_object_get(doc, "error"), *code = json_object_get(error ? error : doc, "code");
-    struct str message = json_is_string(error) ? json_str(error) : json_member_str(error ? error : doc, "message");
+    const json_t *error = json_object_get(doc, "error"),
+                 *code = json_object_get(error ? error : doc, "code");
+    struct str message =
+        json_is_string(error) ? json_str(error) : json_member_str(error ? error : doc, "message");
     struct str type = json_member_str(error ? error : doc, "type");
     int64_t status = json_is_integer(code) ? json_integer_value(code) : 0;
     bool usable = status >= STATUS_LEAST && status <= 599;
-    openai_error_set(&e, usable ? (int)status : fault_status(FAULT_STATUS), "upstream_error", "", "", STR_FMT,
+    openai_error_set(&e, usable ? (int)status : fault_status(FAULT_STATUS), "upstream_error", "",
+                     "", STR_FMT,
                      STR_ARG(message.n ? message : STR("the upstream reported an error")));
     if (type.n) snprintf(e.type, sizeof e.type, STR_FMT, STR_ARG(type));
     json_decref(doc);
@@ -114,7 +123,8 @@ static void error_frame(struct ticket *t, struct str data)
     struct buf json;
     buf_init(&json, 4096);
     openai_error_write(&json, &e);
-    if (add_frame(t, "", buf_view(&json), false) != OK) log_limited(LOG_WARN, "gateway", "an error event did not fit on the tape");
+    if (add_frame(t, "", buf_view(&json), false) != OK)
+        log_limited(LOG_WARN, "gateway", "an error event did not fit on the tape");
     buf_fini(&json);
     ticket_unlist(t);
     t->ended = true;
@@ -135,7 +145,8 @@ static bool is_object(struct str data)
 /* What is left of a frame the collector took: its own bytes, or mended ones where they were no UTF-8. */
 static enum err pass_frame(struct ticket *t, const char *event, struct str data)
 {
-    bool suspicious = !utf8_valid(data) || str_find(data, STR("\\ud")) >= 0 || str_find(data, STR("\\uD")) >= 0;
+    bool suspicious =
+        !utf8_valid(data) || str_find(data, STR("\\ud")) >= 0 || str_find(data, STR("\\uD")) >= 0;
     if (!suspicious) return add_frame(t, event, data, is_usage_frame(data));
     struct buf mended;
     buf_init(&mended, data.n * 3 + 16);
@@ -150,7 +161,9 @@ static enum err pass_frame(struct ticket *t, const char *event, struct str data)
 static bool take_frame(struct ticket *t, const char *event, struct str data)
 {
     struct errmsg why = {0};
-    enum err code = t->collector ? openai_collector_feed(t->collector, data, &why) : is_object(data) ? OK : ERR_INVALID;
+    enum err code = t->collector      ? openai_collector_feed(t->collector, data, &why)
+                    : is_object(data) ? OK
+                                      : ERR_INVALID;
     if (code == ERR_UNAVAILABLE) {
         error_frame(t, data);
         return false;
@@ -162,7 +175,8 @@ static bool take_frame(struct ticket *t, const char *event, struct str data)
             t->collector = NULL;
         }
         if (!is_object(data)) {
-            log_limited(LOG_WARN, "gateway", "a frame of an upstream's stream is left out: %.160s", why.text);
+            log_limited(LOG_WARN, "gateway", "a frame of an upstream's stream is left out: %.160s",
+                        why.text);
             return true;
         }
     }
@@ -199,7 +213,8 @@ static void complete(struct ticket *t, bool clean)
         usage = a.usage;
         ticket_keep(t, &a);
     }
-    if (tape_add(&t->tape, STR("data: [DONE]\n\n")) != OK) log_limited(LOG_WARN, "gateway", "[DONE] did not fit on the tape");
+    if (tape_add(&t->tape, STR("data: [DONE]\n\n")) != OK)
+        log_limited(LOG_WARN, "gateway", "[DONE] did not fit on the tape");
     t->ended = true;
     t->ended_us = clock_us();
     t->tape.ended = true;
@@ -207,8 +222,10 @@ static void complete(struct ticket *t, bool clean)
         next = x->rider_next;
         x->usage = usage;
         if (x->streaming || x->req.stream) continue;
-        if (code == OK) send_answer(t, x, &a);
-        else reply_fault(x, FAULT_BAD_ANSWER, "its stream cannot be put together"), ticket_off(t, x);
+        if (code == OK)
+            send_answer(t, x, &a);
+        else
+            reply_fault(x, FAULT_BAD_ANSWER, "its stream cannot be put together"), ticket_off(t, x);
     }
     if (code == OK) openai_answer_fini(&a);
     ticket_feed_riders(t);
@@ -224,8 +241,10 @@ static bool on_event(void *arg, const struct sse_event *ev)
     if (!data.n) return true;
     if (str_eq(data, STR("[DONE]"))) {
         t->done_seen = true;
-        if (t->opened) complete(t, true);
-        else fail(t, FAULT_EMPTY, "");
+        if (t->opened)
+            complete(t, true);
+        else
+            fail(t, FAULT_EMPTY, "");
         return false;
     }
     snprintf(event, sizeof event, STR_FMT, STR_ARG(str_sub(ev->event, 0, 64)));
@@ -247,14 +266,17 @@ static void whole_error(struct ticket *t)
     if (t->status >= STATUS_LEAST && t->status <= 599) e.status = t->status;
     struct buf text;
     buf_init(&text, 4096);
-    openai_error_write(&text, &e); /* a page for people is no answer to a program: its words are not passed on */
+    openai_error_write(
+        &text, &e); /* a page for people is no answer to a program: its words are not passed on */
     for (struct exchange *x = t->riders, *next; x; x = next) {
         next = x->rider_next;
         x->upstream_us = t->ended_us - t->started_us;
-        bool leads = strcmp(x->out.cache, "coalesced") != 0; /* only the leader gets headers that may be personal */
+        bool leads = strcmp(x->out.cache, "coalesced") !=
+                     0; /* only the leader gets headers that may be personal */
         struct str retry = headers_find(&t->headers, "retry-after");
         if (!leads && retry.p) http_set_header(x->r, "Retry-After", retry);
-        reply_upstream(x, e.status, STR("application/json"), leads ? &t->headers : NULL, json ? body : buf_view(&text));
+        reply_upstream(x, e.status, STR("application/json"), leads ? &t->headers : NULL,
+                       json ? body : buf_view(&text));
         ticket_off(t, x);
     }
     buf_fini(&text);
@@ -266,7 +288,9 @@ static void whole_unknown(struct ticket *t, const char *why)
     json_t *doc = NULL;
     bool object = json_parse(buf_view(&t->body), 0, &doc, NULL) == OK && json_is_object(doc);
     bool passes = object && json_object_get(doc, "choices") && !json_object_get(doc, "error");
-    bool error = object && !passes && (json_object_get(doc, "error") || str_eqz(json_member_str(doc, "object"), "error"));
+    bool error =
+        object && !passes &&
+        (json_object_get(doc, "error") || str_eqz(json_member_str(doc, "object"), "error"));
     json_decref(doc);
     if (error) {
         t->ended_us = clock_us();
@@ -277,7 +301,8 @@ static void whole_unknown(struct ticket *t, const char *why)
         next = x->rider_next;
         if (x->req.stream) continue;
         x->upstream_us = clock_us() - t->started_us;
-        reply_upstream(x, t->status, headers_find(&t->headers, "content-type"), &t->headers, buf_view(&t->body));
+        reply_upstream(x, t->status, headers_find(&t->headers, "content-type"), &t->headers,
+                       buf_view(&t->body));
         ticket_off(t, x);
     }
     fail(t, t->body.n ? FAULT_BAD_ANSWER : FAULT_EMPTY, t->body.n ? why : "");
@@ -306,7 +331,8 @@ static void whole_answer(struct ticket *t)
         x->usage = a.usage;
         x->out.stored = t->entry[0] != 0;
         snprintf(x->out.entry, sizeof x->out.entry, "%s", t->entry);
-        reply_upstream(x, t->status, headers_find(&t->headers, "content-type"), &t->headers, buf_view(&t->body));
+        reply_upstream(x, t->status, headers_find(&t->headers, "content-type"), &t->headers,
+                       buf_view(&t->body));
         ticket_off(t, x);
     }
     openai_answer_fini(&a);
@@ -321,7 +347,8 @@ static void on_head(void *arg, const struct http_reply_head *head)
     for (size_t i = 0; i < head->n_headers; i++)
         if (!headers_add(&t->headers, head->headers[i].name, head->headers[i].value)) break;
     bool plain = !encoding.n || str_ieq(encoding, STR("identity"));
-    bool stream = head->status / 100 == 2 && content_type_is(http_head_find(head, "content-type"), "text/event-stream");
+    bool stream = head->status / 100 == 2 &&
+                  content_type_is(http_head_find(head, "content-type"), "text/event-stream");
     t->form = stream && plain ? FORM_STREAM : FORM_WHOLE;
     if (!plain) t->unfit = true;
     if (t->form != FORM_STREAM) return;
@@ -342,7 +369,8 @@ static void on_body(void *arg, struct str bytes)
         }
     } else {
         enum err code = sse_reader_feed(t->sse, bytes, on_event, t);
-        if (code == ERR_TOO_LARGE && !t->ended) cut_or_fail(t, FAULT_TOO_LONG, "one event of its stream");
+        if (code == ERR_TOO_LARGE && !t->ended)
+            cut_or_fail(t, FAULT_TOO_LONG, "one event of its stream");
         if (t->ended && !t->done_seen) call_cancel(t->call);
         if (!t->ended) ticket_feed_riders(t);
     }
@@ -353,22 +381,32 @@ static void stream_over(struct ticket *t, enum err code, enum fault fault)
 {
     bool whole = t->collector && openai_collector_complete(t->collector);
     /* Cut by the transport after the last finish_reason: the client has it all, but it is not trusted enough to be stored. */
-    if (whole) complete(t, code == OK);
-    else if (code != OK) cut_or_fail(t, fault, "");
-    else if (t->opened) cut(t, FAULT_CLOSED, "");
-    else fail(t, t->unfit ? FAULT_BAD_ANSWER : FAULT_EMPTY, "");
+    if (whole)
+        complete(t, code == OK);
+    else if (code != OK)
+        cut_or_fail(t, fault, "");
+    else if (t->opened)
+        cut(t, FAULT_CLOSED, "");
+    else
+        fail(t, t->unfit ? FAULT_BAD_ANSWER : FAULT_EMPTY, "");
 }
 
 static void on_done(void *arg, enum err code, enum fault fault, bool head_seen)
 {
     struct ticket *t = arg;
     t->busy = true;
-    if (!t->ended && code == ERR_CANCELLED) fail(t, FAULT_CLOSED, ""); /* nobody is left to read it */
-    else if (!t->ended && !head_seen) fail(t, fault, "");
-    else if (!t->ended && t->form == FORM_STREAM) stream_over(t, code, fault);
-    else if (!t->ended && code != OK) fail(t, fault, "");
-    else if (!t->ended && t->status / 100 != 2) whole_error(t);
-    else if (!t->ended) whole_answer(t);
+    if (!t->ended && code == ERR_CANCELLED)
+        fail(t, FAULT_CLOSED, ""); /* nobody is left to read it */
+    else if (!t->ended && !head_seen)
+        fail(t, fault, "");
+    else if (!t->ended && t->form == FORM_STREAM)
+        stream_over(t, code, fault);
+    else if (!t->ended && code != OK)
+        fail(t, fault, "");
+    else if (!t->ended && t->status / 100 != 2)
+        whole_error(t);
+    else if (!t->ended)
+        whole_answer(t);
     t->call = NULL;
     t->busy = false;
     ticket_settle(t);

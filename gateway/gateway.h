@@ -16,7 +16,7 @@
 
 struct join_table;
 enum { RECENT_KEYS = 1024 }; /* power of two */
-struct gateway_series; /* metrics.h of this room: series resolved once */
+struct gateway_series;       /* metrics.h of this room: series resolved once */
 
 struct gateway {
     struct gateway_options o;
@@ -26,18 +26,18 @@ struct gateway {
     struct gateway_series *series;
     struct httpd *httpd;
     struct http_client *client;
-    struct redis *redis;        /* NULL: memory only */
-    struct embedder *embedder;  /* NULL: no semantic step */
+    struct redis *redis;       /* NULL: memory only */
+    struct embedder *embedder; /* NULL: no semantic step */
     struct cache *cache;
     struct upstreams *upstreams;
-    struct api_keys *keys;      /* NULL: open */
+    struct api_keys *keys; /* NULL: open */
     struct join_table *joins;
-    struct {                    /* keys answered a moment ago, by their low bits: see lookup.c */
+    struct { /* keys answered a moment ago, by their low bits: see lookup.c */
         struct hash128 key;
         uint64_t kept_us;
     } recent[RECENT_KEYS];
     struct rng rng;
-    char secret[33];            /* keys tenant salts */
+    char secret[33]; /* keys tenant salts */
     int inflight;
     bool draining;
     uint64_t started_ms;

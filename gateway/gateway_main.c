@@ -26,15 +26,18 @@ struct run {
     int exit_status;
 };
 
-static void stop(void *arg) { loop_stop(((struct run *)arg)->gw.loop); }
+static void stop(void *arg)
+{
+    loop_stop(((struct run *)arg)->gw.loop);
+}
 
 static void on_signal(void *arg, int signo)
 {
     struct run *r = arg;
     if (r->gw.draining || !r->gw.httpd) return stop(r); /* asked twice, or nothing to drain */
     r->gw.draining = true;
-    log_info("gateway", "%s: draining %d requests for at most %d ms", signo == SIGTERM ? "SIGTERM" : "SIGINT", r->gw.inflight,
-             r->gw.o.drain_ms);
+    log_info("gateway", "%s: draining %d requests for at most %d ms",
+             signo == SIGTERM ? "SIGTERM" : "SIGINT", r->gw.inflight, r->gw.o.drain_ms);
     loop_timer_arm(r->drain_timer, (uint64_t)r->gw.o.drain_ms);
     httpd_drain(r->gw.httpd, stop, r);
 }
@@ -56,10 +59,14 @@ static enum err open_cache(struct gateway *gw, uint64_t secret, struct errmsg *e
                               .secret = secret,
                               .redis_url = gw->redis ? o->redis : NULL};
     if (!c.exact && !c.semantic) return OK;
-    return cache_open(&gw->cache, gw->loop, gw->redis, gw->embedder, gw->workers, gw->metrics, &c, e);
+    return cache_open(&gw->cache, gw->loop, gw->redis, gw->embedder, gw->workers, gw->metrics, &c,
+                      e);
 }
 
-static void on_request(void *arg, struct http_req *r) { pipeline_start(arg, r); }
+static void on_request(void *arg, struct http_req *r)
+{
+    pipeline_start(arg, r);
+}
 
 static enum err listen_now(struct gateway *gw, struct errmsg *e)
 {
@@ -72,8 +79,9 @@ static enum err listen_now(struct gateway *gw, struct errmsg *e)
     struct httpd_handler handler = {on_request, gw};
     enum err code = httpd_listen(&gw->httpd, gw->loop, &h, &handler, e);
     if (code != OK) return code;
-    log_info("gateway", "listening host=%s port=%d upstreams=%d redis=%s semantic=%s keys=%zu", o->host, httpd_port(gw->httpd),
-             upstreams_count(gw->upstreams), gw->redis ? "yes" : "no", gw->embedder ? "yes" : "no",
+    log_info("gateway", "listening host=%s port=%d upstreams=%d redis=%s semantic=%s keys=%zu",
+             o->host, httpd_port(gw->httpd), upstreams_count(gw->upstreams),
+             gw->redis ? "yes" : "no", gw->embedder ? "yes" : "no",
              gw->keys ? api_keys_count(gw->keys) : 0);
     return OK;
 }
@@ -106,11 +114,14 @@ static enum err open_parts(struct run *r, struct errmsg *e)
     gw->joins = join_table_new((size_t)o->inflight_max);
     r->drain_timer = loop_timer_new(gw->loop, stop, r);
     if (o->api_keys[0]) code = api_keys_load(&gw->keys, o->api_keys, e);
-    struct redis_options redis = {.url = o->redis, .command_timeout_ms = o->cache_redis_deadline_ms};
+    struct redis_options redis = {.url = o->redis,
+                                  .command_timeout_ms = o->cache_redis_deadline_ms};
     if (code == OK && o->redis[0]) code = redis_open(&gw->redis, gw->loop, &redis, e);
     struct embedder_options embed = {.deadline_ms = o->cache_embed_deadline_ms};
-    if (code == OK && strcmp(o->embed_model, "none") && o->embed_model[0]) code = embedder_open(&gw->embedder, o->embed_model, &embed, e);
-    struct http_client_options client = {.idle_per_origin_max = 64, .ca_file = o->ca_file[0] ? o->ca_file : NULL};
+    if (code == OK && strcmp(o->embed_model, "none") && o->embed_model[0])
+        code = embedder_open(&gw->embedder, o->embed_model, &embed, e);
+    struct http_client_options client = {.idle_per_origin_max = 64,
+                                         .ca_file = o->ca_file[0] ? o->ca_file : NULL};
     if (code != OK) return code;
     gw->client = http_client_new(gw->loop, &client);
     code = upstreams_open(&gw->upstreams, gw->loop, gw->client, o, e);
@@ -122,7 +133,7 @@ static enum err open_parts(struct run *r, struct errmsg *e)
 static void close_parts(struct run *r)
 {
     struct gateway *gw = &r->gw;
-    if (gw->httpd) httpd_close(gw->httpd); /* every exchange ends here */
+    if (gw->httpd) httpd_close(gw->httpd);        /* every exchange ends here */
     if (gw->client) http_client_free(gw->client); /* every call */
     upstreams_close(gw->upstreams);
     if (gw->cache) cache_close(gw->cache);
@@ -174,7 +185,8 @@ int gateway_main(int argc, char **argv)
     struct run *r = xcalloc(1, sizeof *r);
     struct errmsg e = {0};
     enum err code = read_options(r, argc, argv, &e);
-    signal(SIGPIPE, SIG_IGN); /* a broken connection is an error of its write, not the end of the process */
+    signal(SIGPIPE,
+           SIG_IGN); /* a broken connection is an error of its write, not the end of the process */
     if (code != OK) {
         if (code != ERR_CANCELLED) log_error("gateway", "%s", e.text);
         r->exit_status = code == ERR_CANCELLED ? 0 : EXIT_OPTIONS;

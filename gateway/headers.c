@@ -7,7 +7,10 @@ void headers_init(struct header_list *l)
     buf_init(&l->text, HEADERS_BYTES_MAX);
 }
 
-void headers_fini(struct header_list *l) { buf_fini(&l->text); }
+void headers_fini(struct header_list *l)
+{
+    buf_fini(&l->text);
+}
 
 bool headers_add(struct header_list *l, struct str name, struct str value)
 {

@@ -19,7 +19,8 @@ void headers_fini(struct header_list *l);
 /* False: over a bound, nothing was added. */
 bool headers_add(struct header_list *l, struct str name, struct str value);
 void headers_at(const struct header_list *l, size_t i, struct str *name, struct str *value);
-struct str headers_find(const struct header_list *l, const char *name); /* first, ASCII case ignored; p NULL when absent */
+struct str headers_find(const struct header_list *l,
+                        const char *name); /* first, ASCII case ignored; p NULL when absent */
 /* Fills out[0..n) with views (borrowed until the next add); returns n <= HEADERS_MAX. */
 size_t headers_view(const struct header_list *l, struct http_header out[HEADERS_MAX]);
 

@@ -33,9 +33,10 @@ static void add_upstreams(struct report *r, struct gateway *gw)
         r->serves |= ok;
         buf_printf(&list, "%s{\"url\":", i ? "," : "");
         json_write_string(&list, str_of(t->url));
-        buf_printf(&list, ",\"kind\":\"%s\",\"ok\":%s,\"inflight\":%d", t->engine ? "engine" : "upstream", ok ? "true" : "false",
-                   t->inflight);
-        if (t->last_ok_ms) buf_printf(&list, ",\"last_answer_s\":%.1f", (double)(now - t->last_ok_ms) / 1000);
+        buf_printf(&list, ",\"kind\":\"%s\",\"ok\":%s,\"inflight\":%d",
+                   t->engine ? "engine" : "upstream", ok ? "true" : "false", t->inflight);
+        if (t->last_ok_ms)
+            buf_printf(&list, ",\"last_answer_s\":%.1f", (double)(now - t->last_ok_ms) / 1000);
         if (!ok) {
             buf_z(&list, ",\"why\":");
             json_write_string(&list, str_of(t->why[0] ? t->why : "has not answered yet"));
@@ -57,11 +58,13 @@ static void add_cache(struct report *r, struct gateway *gw)
     cache_stats(gw->cache, &s);
     if (gw->redis) {
         bool ok = redis_usable(gw->redis);
-        add_part(r, "redis", ok, "not connected, or too slow to answer; the cache in memory goes on");
+        add_part(r, "redis", ok,
+                 "not connected, or too slow to answer; the cache in memory goes on");
         r->degraded |= !ok;
     }
     if (gw->embedder) {
-        add_part(r, "embedder", s.embedder_usable, "embeddings fail or miss their deadline; exact hits go on");
+        add_part(r, "embedder", s.embedder_usable,
+                 "embeddings fail or miss their deadline; exact hits go on");
         add_part(r, "index", s.synced, "the vector index has not caught up with Redis yet");
         r->degraded |= !s.embedder_usable || !s.synced;
     }
@@ -77,7 +80,10 @@ static enum step ready(struct exchange *x)
     add_upstreams(&r, x->gw);
     add_cache(&r, x->gw);
     bool serves = r.serves && !x->gw->draining;
-    buf_printf(&body, "{\"status\":\"%s\",\"broken\":[", !serves ? "not ready" : r.degraded ? "degraded" : "ready");
+    buf_printf(&body, "{\"status\":\"%s\",\"broken\":[",
+               !serves      ? "not ready"
+               : r.degraded ? "degraded"
+                            : "ready");
     buf_str(&body, buf_view(&r.broken));
     buf_z(&body, "],\"parts\":{");
     buf_str(&body, buf_view(&r.parts));

@@ -10,7 +10,8 @@
 enum step stage_key(struct exchange *x)
 {
     const struct controls *c = &x->controls;
-    struct cache_scope scope = {.tenant = str_of(x->tenant), .ns = str_of(c->ns), .model = x->model};
+    struct cache_scope scope = {
+        .tenant = str_of(x->tenant), .ns = str_of(c->ns), .model = x->model};
     if (!x->gw->cache || c->bypass) {
         x->out.cache = "bypass";
         outcome_reason(&x->out, c->bypass ? "asked" : "off");
@@ -46,7 +47,8 @@ static void on_found(void *arg, const struct cache_found *f);
 static bool kept_meanwhile(struct exchange *x)
 {
     size_t slot = (size_t)x->key.exact.lo & (RECENT_KEYS - 1);
-    return !x->found_again && hash_eq(x->gw->recent[slot].key, x->key.exact) && x->gw->recent[slot].kept_us >= x->key_us;
+    return !x->found_again && hash_eq(x->gw->recent[slot].key, x->key.exact) &&
+           x->gw->recent[slot].kept_us >= x->key_us;
 }
 
 static void find(struct exchange *x, bool skip_semantic)

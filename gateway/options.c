@@ -7,18 +7,23 @@
 #include "gateway/api_keys.h"
 
 static const struct conf_row rows[] = {
-    {"host", CONF_STR, "127.0.0.1", 0, 255, "", 0, "address to listen on; others than loopback need api_keys", NULL},
-    {"port", CONF_INT, "8080", 0, 65535, "", 0, "port to listen on; 0 takes any free one and logs it", NULL},
+    {"host", CONF_STR, "127.0.0.1", 0, 255, "", 0,
+     "address to listen on; others than loopback need api_keys", NULL},
+    {"port", CONF_INT, "8080", 0, 65535, "", 0,
+     "port to listen on; 0 takes any free one and logs it", NULL},
     {"upstream", CONF_STR, "", 0, 4096, "", CONF_LIST,
      "base URL of an OpenAI-compatible server, with or without /v1; may be given again", NULL},
     {"upstream_key", CONF_STR, "", 0, 4096, "", CONF_SECRET,
      "bearer token for upstreams; empty = the client's own passes on", NULL},
     {"engine_url", CONF_STR, "", 0, 4096, "", 0, "base URL of Deja's own engine", NULL},
-    {"ca_file", CONF_STR, "", 0, 4096, "", 0, "PEM file of trusted authorities for https upstreams; empty = the system's", NULL},
+    {"ca_file", CONF_STR, "", 0, 4096, "", 0,
+     "PEM file of trusted authorities for https upstreams; empty = the system's", NULL},
     {"redis", CONF_STR, "", 0, 4096, "", CONF_SECRET,
      "unix:/path.sock or redis://[:password@]host:port[/db]; empty = cache in memory only", NULL},
-    {"embed_model", CONF_STR, "none", 0, 4096, "", 0, "GGUF file of the embedding model; none = exact cache only", NULL},
-    {"api_keys", CONF_STR, "", 0, 4096, "", 0, "file of `key tenant` lines; empty = open, on loopback only", NULL},
+    {"embed_model", CONF_STR, "none", 0, 4096, "", 0,
+     "GGUF file of the embedding model; none = exact cache only", NULL},
+    {"api_keys", CONF_STR, "", 0, 4096, "", 0,
+     "file of `key tenant` lines; empty = open, on loopback only", NULL},
     {"ns", CONF_STR, "default", 1, 64, "", 0, "key space in Redis", NULL},
     {"model_alias", CONF_STR, "", 0, 4096, "", CONF_LIST,
      "`alias=model`: requests for alias go out as model; may be given again", NULL},
@@ -27,38 +32,60 @@ static const struct conf_row rows[] = {
      "answer requests that mean the same from the cache (needs embed_model)", NULL},
     {"cache_threshold", CONF_FLOAT, "0", 0, 1, "", 0,
      "lowest cosine that may count; 0 = the embedding model's own default", NULL},
-    {"cache_max_temperature", CONF_FLOAT, "1", 0, 2, "", 0, "no semantic look-up above this temperature", NULL},
-    {"cache_ttl_s", CONF_INT, "86400", 1, 31536000, "s", 0, "age after which an answer is not used any more", NULL},
-    {"cache_entry_bytes_max", CONF_INT, "262144", 1024, 16777216, "bytes", 0, "larger answers are not stored", NULL},
-    {"cache_memory_bytes_max", CONF_INT, "268435456", 1048576, 1099511627776.0, "bytes", 0, "in-process copies of entries", NULL},
-    {"cache_entries_max", CONF_INT, "1000000", 16, 100000000, "", 0, "entries in the vector index", NULL},
-    {"cache_embed_deadline_ms", CONF_INT, "50", 1, 10000, "ms", 0, "an embedding that takes longer is a miss", NULL},
-    {"cache_redis_deadline_ms", CONF_INT, "50", 1, 10000, "ms", 0, "a Redis look-up that takes longer is a miss", NULL},
-    {"cache_secret", CONF_STR, "", 0, 256, "", CONF_SECRET, "keys the hashes; the same on all replicas", NULL},
-    {"upstream_connect_ms", CONF_INT, "500", 10, 60000, "ms", 0, "give up connecting after this long", NULL},
-    {"upstream_first_byte_ms", CONF_INT, "300000", 10, 3600000, "ms", 0, "longest wait for the first byte of an answer", NULL},
-    {"upstream_idle_ms", CONF_INT, "60000", 10, 3600000, "ms", 0, "longest silence inside an answer", NULL},
+    {"cache_max_temperature", CONF_FLOAT, "1", 0, 2, "", 0,
+     "no semantic look-up above this temperature", NULL},
+    {"cache_ttl_s", CONF_INT, "86400", 1, 31536000, "s", 0,
+     "age after which an answer is not used any more", NULL},
+    {"cache_entry_bytes_max", CONF_INT, "262144", 1024, 16777216, "bytes", 0,
+     "larger answers are not stored", NULL},
+    {"cache_memory_bytes_max", CONF_INT, "268435456", 1048576, 1099511627776.0, "bytes", 0,
+     "in-process copies of entries", NULL},
+    {"cache_entries_max", CONF_INT, "1000000", 16, 100000000, "", 0, "entries in the vector index",
+     NULL},
+    {"cache_embed_deadline_ms", CONF_INT, "50", 1, 10000, "ms", 0,
+     "an embedding that takes longer is a miss", NULL},
+    {"cache_redis_deadline_ms", CONF_INT, "50", 1, 10000, "ms", 0,
+     "a Redis look-up that takes longer is a miss", NULL},
+    {"cache_secret", CONF_STR, "", 0, 256, "", CONF_SECRET,
+     "keys the hashes; the same on all replicas", NULL},
+    {"upstream_connect_ms", CONF_INT, "500", 10, 60000, "ms", 0,
+     "give up connecting after this long", NULL},
+    {"upstream_first_byte_ms", CONF_INT, "300000", 10, 3600000, "ms", 0,
+     "longest wait for the first byte of an answer", NULL},
+    {"upstream_idle_ms", CONF_INT, "60000", 10, 3600000, "ms", 0,
+     "longest silence inside an answer", NULL},
     {"upstream_retries", CONF_INT, "2", 0, 10, "", 0,
      "tries more, only before the first byte, after a failed connect or a 503", NULL},
-    {"upstream_backoff_ms", CONF_INT, "50", 1, 10000, "ms", 0, "pause before a retry; doubled each time", NULL},
-    {"breaker_failures", CONF_INT, "3", 1, 1000, "", 0, "failures in a row after which an upstream is left alone", NULL},
-    {"breaker_open_ms", CONF_INT, "2000", 10, 600000, "ms", 0, "how long it is left alone before one probe goes through", NULL},
+    {"upstream_backoff_ms", CONF_INT, "50", 1, 10000, "ms", 0,
+     "pause before a retry; doubled each time", NULL},
+    {"breaker_failures", CONF_INT, "3", 1, 1000, "", 0,
+     "failures in a row after which an upstream is left alone", NULL},
+    {"breaker_open_ms", CONF_INT, "2000", 10, 600000, "ms", 0,
+     "how long it is left alone before one probe goes through", NULL},
     {"probe", CONF_STR, "models", 0, 16, "", 0,
-     "what /ready asks an upstream: models (a list), generate (one token of probe_model), off", NULL},
+     "what /ready asks an upstream: models (a list), generate (one token of probe_model), off",
+     NULL},
     {"probe_model", CONF_STR, "", 0, 256, "", 0, "model for probe=generate", NULL},
     {"probe_ms", CONF_INT, "5000", 100, 600000, "ms", 0, "pause between probes", NULL},
     {"keep_after_gone_ms", CONF_INT, "10000", 0, 600000, "ms", 0,
      "finish reading an answer worth storing after its client left; 0 = stop at once", NULL},
-    {"coalesce_max", CONF_INT, "1000", 0, 100000, "", 0, "equal requests that may share one upstream call; 0 = none", NULL},
-    {"inflight_max", CONF_INT, "4096", 1, 100000, "", 0, "requests at work at a time; more get a 503", NULL},
-    {"max_body", CONF_INT, "8388608", 1024, 1073741824, "bytes", 0, "larger request bodies get a 413", NULL},
-    {"answer_bytes_max", CONF_INT, "16777216", 65536, 1073741824, "bytes", 0, "larger upstream answers get a 502", NULL},
-    {"client_idle_ms", CONF_INT, "75000", 100, 3600000, "ms", 0, "keep-alive without a request", NULL},
+    {"coalesce_max", CONF_INT, "1000", 0, 100000, "", 0,
+     "equal requests that may share one upstream call; 0 = none", NULL},
+    {"inflight_max", CONF_INT, "4096", 1, 100000, "", 0,
+     "requests at work at a time; more get a 503", NULL},
+    {"max_body", CONF_INT, "8388608", 1024, 1073741824, "bytes", 0,
+     "larger request bodies get a 413", NULL},
+    {"answer_bytes_max", CONF_INT, "16777216", 65536, 1073741824, "bytes", 0,
+     "larger upstream answers get a 502", NULL},
+    {"client_idle_ms", CONF_INT, "75000", 100, 3600000, "ms", 0, "keep-alive without a request",
+     NULL},
     {"client_write_ms", CONF_INT, "60000", 100, 3600000, "ms", 0,
      "longest time a client may not read before it is dropped", NULL},
-    {"drain_ms", CONF_INT, "10000", 0, 600000, "ms", 0, "after SIGTERM, time for running requests to end", NULL},
+    {"drain_ms", CONF_INT, "10000", 0, 600000, "ms", 0,
+     "after SIGTERM, time for running requests to end", NULL},
     {"workers", CONF_INT, "2", 1, 64, "", 0, "threads for work over a millisecond", NULL},
-    {"access_log", CONF_BOOL, "yes", 0, 0, "", 0, "one log line a request, never with its text", NULL},
+    {"access_log", CONF_BOOL, "yes", 0, 0, "", 0, "one log line a request, never with its text",
+     NULL},
     {"log_level", CONF_STR, "info", 0, 16, "", 0, "error, warn, info or debug", NULL},
 };
 
@@ -115,14 +142,20 @@ static enum err check(const struct gateway_options *o, struct errmsg *e)
 {
     enum log_level level;
     if (!o->upstreams[0] && !o->engine_url[0])
-        return err_set(e, ERR_INVALID, "nothing to ask: give --upstream URL (any OpenAI-compatible server) or --engine-url URL");
+        return err_set(e, ERR_INVALID,
+                       "nothing to ask: give --upstream URL (any OpenAI-compatible server) or "
+                       "--engine-url URL");
     if (!o->api_keys[0] && !address_is_loopback(o->host))
-        return err_set(e, ERR_INVALID, "listening on %.200s needs --api-keys FILE: without keys only loopback is allowed", o->host);
+        return err_set(
+            e, ERR_INVALID,
+            "listening on %.200s needs --api-keys FILE: without keys only loopback is allowed",
+            o->host);
     if (log_level_parse(o->log_level, &level) != OK)
         return err_set(e, ERR_INVALID, "option log_level: expected error, warn, info or debug");
     if (strcmp(o->probe, "models") && strcmp(o->probe, "generate") && strcmp(o->probe, "off"))
         return err_set(e, ERR_INVALID, "option probe: expected models, generate or off");
-    if (!strcmp(o->probe, "generate") && !o->probe_model[0]) return err_set(e, ERR_INVALID, "probe=generate needs probe_model");
+    if (!strcmp(o->probe, "generate") && !o->probe_model[0])
+        return err_set(e, ERR_INVALID, "probe=generate needs probe_model");
     struct str lines = str_of(o->model_aliases), line;
     while (str_next(&lines, '\n', &line)) {
         struct str left, right = line;

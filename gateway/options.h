@@ -5,7 +5,8 @@
 #include "base/conf.h"
 
 struct gateway_options {
-    const char *host, *upstreams /* one URL a line */, *upstream_key, *engine_url, *redis, *embed_model, *api_keys, *ns, *model_aliases;
+    const char *host, *upstreams /* one URL a line */, *upstream_key, *engine_url, *redis,
+        *embed_model, *api_keys, *ns, *model_aliases;
     const char *cache_secret, *probe, *probe_model, *log_level, *ca_file;
     int port, workers;
     bool cache_exact, cache_semantic, access_log;
@@ -13,7 +14,8 @@ struct gateway_options {
     int64_t cache_ttl_s;
     size_t cache_entry_bytes_max, cache_memory_bytes_max, cache_entries_max;
     int cache_embed_deadline_ms, cache_redis_deadline_ms;
-    int upstream_connect_ms, upstream_first_byte_ms, upstream_idle_ms, upstream_retries, upstream_backoff_ms;
+    int upstream_connect_ms, upstream_first_byte_ms, upstream_idle_ms, upstream_retries,
+        upstream_backoff_ms;
     int breaker_failures, breaker_open_ms, probe_ms;
     int keep_after_gone_ms, coalesce_max, inflight_max, client_idle_ms, client_write_ms, drain_ms;
     size_t body_bytes_max, answer_bytes_max;
@@ -21,7 +23,8 @@ struct gateway_options {
 
 const struct conf_row *gateway_option_rows(size_t *n);
 /* Strings are borrowed from conf. ERR_INVALID for values that do not fit together (say so in e). */
-MUST enum err gateway_options_read(struct gateway_options *o, const struct conf *conf, struct errmsg *e);
+MUST enum err gateway_options_read(struct gateway_options *o, const struct conf *conf,
+                                   struct errmsg *e);
 /* The right side of `alias=model` lines; model itself when there is none. */
 struct str gateway_alias(const char *aliases, struct str model);
 

@@ -23,19 +23,28 @@ static const struct {
     enum step (*run)(struct exchange *x);
     unsigned routes;
 } stages[] = {
-    {stage_route_known, EVERY}, {health_answer, WELL}, {metrics_answer, 1 << ROUTE_METRICS},
-    {stage_admit, CACHED | PROXIED}, {proxy_start, PROXIED}, {stage_read, CACHED}, {stage_prepare, CACHED},
-    {stage_key, CACHED}, {stage_find, CACHED}, {stage_join, CACHED}, {stage_forward, CACHED},
+    {stage_route_known, EVERY},
+    {health_answer, WELL},
+    {metrics_answer, 1 << ROUTE_METRICS},
+    {stage_admit, CACHED | PROXIED},
+    {proxy_start, PROXIED},
+    {stage_read, CACHED},
+    {stage_prepare, CACHED},
+    {stage_key, CACHED},
+    {stage_find, CACHED},
+    {stage_join, CACHED},
+    {stage_forward, CACHED},
 };
 enum { N_STAGES = sizeof stages / sizeof stages[0] };
 
 /* --- addresses */
 static bool path_is_odd(struct str path)
 {
-    return str_find(path, STR("..")) >= 0 || str_find(path, STR("//")) >= 0 || str_find(path, STR("\\")) >= 0 ||
-           str_find(path, STR("%00")) >= 0 || str_find(path, STR("%2e")) >= 0 || str_find(path, STR("%2E")) >= 0 ||
-           str_find(path, STR("%2f")) >= 0 || str_find(path, STR("%2F")) >= 0 || str_find(path, STR("%5c")) >= 0 ||
-           str_find(path, STR("%5C")) >= 0;
+    return str_find(path, STR("..")) >= 0 || str_find(path, STR("//")) >= 0 ||
+           str_find(path, STR("\\")) >= 0 || str_find(path, STR("%00")) >= 0 ||
+           str_find(path, STR("%2e")) >= 0 || str_find(path, STR("%2E")) >= 0 ||
+           str_find(path, STR("%2f")) >= 0 || str_find(path, STR("%2F")) >= 0 ||
+           str_find(path, STR("%5c")) >= 0 || str_find(path, STR("%5C")) >= 0;
 }
 
 static enum route route_of(struct str path)
@@ -43,8 +52,11 @@ static enum route route_of(struct str path)
     static const struct {
         const char *path;
         enum route route;
-    } known[] = {{"/v1/chat/completions", ROUTE_CHAT}, {"/v1/completions", ROUTE_COMPLETIONS}, {"/health", ROUTE_HEALTH},
-                 {"/ready", ROUTE_READY},              {"/metrics", ROUTE_METRICS}};
+    } known[] = {{"/v1/chat/completions", ROUTE_CHAT},
+                 {"/v1/completions", ROUTE_COMPLETIONS},
+                 {"/health", ROUTE_HEALTH},
+                 {"/ready", ROUTE_READY},
+                 {"/metrics", ROUTE_METRICS}};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (str_eqz(path, known[i].path)) return known[i].route;
     return str_starts(path, STR("/v1/")) && !path_is_odd(path) ? ROUTE_PROXY : ROUTE_NONE;
@@ -149,7 +161,8 @@ static void on_writable(void *arg)
 static void make_id(struct exchange *x)
 {
     struct str given = http_req_header(x->r, "x-request-id");
-    if (request_id_is_good(given)) snprintf(x->request_id, sizeof x->request_id, STR_FMT, STR_ARG(given));
+    if (request_id_is_good(given))
+        snprintf(x->request_id, sizeof x->request_id, STR_FMT, STR_ARG(given));
     if (x->request_id[0]) return;
     struct hash128 random = {rng_u64(&x->gw->rng), rng_u64(&x->gw->rng)};
     char hex[33];
@@ -174,7 +187,8 @@ void pipeline_start(struct gateway *gw, struct http_req *r)
     http_req_on_writable(r, on_writable, x);
     gw->inflight++;
     metric_set(gw->series->inflight, gw->inflight);
-    if (gw->inflight > gw->o.inflight_max && x->route != ROUTE_HEALTH && x->route != ROUTE_METRICS) {
+    if (gw->inflight > gw->o.inflight_max && x->route != ROUTE_HEALTH &&
+        x->route != ROUTE_METRICS) {
         reply_fault_retry(x, FAULT_BUSY, "", 1000);
         end(x);
         return;

@@ -22,15 +22,16 @@ enum step stage_prepare(struct exchange *x);     /* chat.c: controls, aliases, w
 enum step stage_key(struct exchange *x);         /* lookup.c */
 enum step stage_find(struct exchange *x);        /* lookup.c: exact and similar */
 enum step stage_join(struct exchange *x);        /* coalesce.c */
-enum step stage_forward(struct exchange *x);     /* forward.c: route, forward and keep go on in the ticket */
+enum step
+stage_forward(struct exchange *x); /* forward.c: route, forward and keep go on in the ticket */
 
 /* Where the answers that need no pipeline come from. */
-enum step health_answer(struct exchange *x);     /* health.c */
-enum step metrics_answer(struct exchange *x);    /* admin.c */
-enum step proxy_start(struct exchange *x);       /* proxy.c */
+enum step health_answer(struct exchange *x);  /* health.c */
+enum step metrics_answer(struct exchange *x); /* admin.c */
+enum step proxy_start(struct exchange *x);    /* proxy.c */
 /* Ways a waiting exchange lets go when its client has left; each is fine when there is nothing to let go. */
-void parse_abandon(struct exchange *x);          /* chat.c; true work goes on without x */
-void proxy_leave(struct exchange *x);            /* proxy.c */
+void parse_abandon(struct exchange *x); /* chat.c; true work goes on without x */
+void proxy_leave(struct exchange *x);   /* proxy.c */
 void proxy_writable(struct exchange *x);
 
 #endif

@@ -25,7 +25,8 @@ static void pass_head(struct exchange *x, const struct http_reply_head *head)
         struct str n = head->headers[i].name;
         if (header_is_hop(n) || str_ieq(n, STR("content-type")) || n.n >= sizeof name) continue;
         snprintf(name, sizeof name, STR_FMT, STR_ARG(n));
-        http_set_header(x->r, str_ieq(n, STR("x-request-id")) ? "x-upstream-request-id" : name, head->headers[i].value);
+        http_set_header(x->r, str_ieq(n, STR("x-request-id")) ? "x-upstream-request-id" : name,
+                        head->headers[i].value);
     }
     http_set_header(x->r, "x-request-id", str_of(x->request_id));
     snprintf(type, sizeof type, STR_FMT, STR_ARG(content_type));
@@ -60,13 +61,18 @@ static void on_done(void *arg, enum err code, enum fault fault, bool head_seen)
         x->upstream_us = clock_us() - p->started_us;
         if (!head_seen || !x->streaming) {
             enum fault told = fault == FAULT_NONE ? FAULT_BAD_ANSWER : fault;
-            if (fault == FAULT_BREAKER) reply_fault_retry(x, told, "", call_retry_after_ms(p->call));
-            else reply_fault(x, told, "");
+            if (fault == FAULT_BREAKER)
+                reply_fault_retry(x, told, "", call_retry_after_ms(p->call));
+            else
+                reply_fault(x, told, "");
         } else {
             http_req_on_gone(x->r, NULL, NULL);
             http_req_on_writable(x->r, NULL, NULL);
-            if (code == OK) http_end(x->r);
-            else http_abort(x->r); /* cut there, cut here: the client must see that it is not whole */
+            if (code == OK)
+                http_end(x->r);
+            else
+                http_abort(
+                    x->r); /* cut there, cut here: the client must see that it is not whole */
             x->r = NULL;
         }
         pipeline_finish(x);
@@ -82,8 +88,12 @@ enum step proxy_start(struct exchange *x)
     relay_headers(x, &headers, true);
     relay_salt(x, salt);
     snprintf(method, sizeof method, STR_FMT, STR_ARG(http_req_method(x->r)));
-    struct call_request r = {.method = method, .path = http_req_target(x->r), .headers = &headers,
-                             .authorization = http_req_header(x->r, "authorization"), .salt = str_of(salt), .body = http_req_body(x->r)};
+    struct call_request r = {.method = method,
+                             .path = http_req_target(x->r),
+                             .headers = &headers,
+                             .authorization = http_req_header(x->r, "authorization"),
+                             .salt = str_of(salt),
+                             .body = http_req_body(x->r)};
     struct call_handler h = {on_head, on_body, on_done, p};
     p->x = x;
     p->started_us = clock_us();

@@ -17,8 +17,11 @@ void relay_headers(const struct exchange *x, struct header_list *out, bool keep_
     headers_init(out);
     for (int i = 0; i < http_req_n_headers(x->r); i++) {
         http_req_header_at(x->r, i, &name, &value);
-        bool ours = (name.n >= 7 && str_ieq(str_sub(name, 0, 7), STR("x-deja-"))) || str_ieq(name, STR("x-request-id"));
-        if (ours || header_is_hop(name) || header_in_list(connection, name) || str_ieq(name, STR("authorization"))) continue;
+        bool ours = (name.n >= 7 && str_ieq(str_sub(name, 0, 7), STR("x-deja-"))) ||
+                    str_ieq(name, STR("x-request-id"));
+        if (ours || header_is_hop(name) || header_in_list(connection, name) ||
+            str_ieq(name, STR("authorization")))
+            continue;
         if (is_key_header(name) && !keys_pass) continue;
         if (!keep_encoding && str_ieq(name, STR("accept-encoding"))) continue;
         if (!headers_add(out, name, value)) break;

@@ -7,12 +7,15 @@
 #include "base/clock.h"
 
 enum {
-    PIECE_BYTES = 64 * 1024,          /* per http_write: well under four times its high-water mark */
+    PIECE_BYTES = 64 * 1024, /* per http_write: well under four times its high-water mark */
     ANSWER_BYTES_MAX = 64 * 1024 * 1024,
-    STREAM_PIECE_CHARS = 32,          /* characters a chunk of a replayed stream carries */
+    STREAM_PIECE_CHARS = 32, /* characters a chunk of a replayed stream carries */
 };
 
-void outcome_init(struct outcome *o) { *o = (struct outcome){.cache = "none", .similarity = -1, .age_s = -1}; }
+void outcome_init(struct outcome *o)
+{
+    *o = (struct outcome){.cache = "none", .similarity = -1, .age_s = -1};
+}
 
 void outcome_reason(struct outcome *o, const char *reason)
 {
@@ -21,7 +24,10 @@ void outcome_reason(struct outcome *o, const char *reason)
     o->reason[n] = 0;
 }
 
-static bool uses_cache(const struct exchange *x) { return x->route == ROUTE_CHAT || x->route == ROUTE_COMPLETIONS; }
+static bool uses_cache(const struct exchange *x)
+{
+    return x->route == ROUTE_CHAT || x->route == ROUTE_COMPLETIONS;
+}
 
 /* Without printf: on a hit the headers would be a tenth of the work (libraries that register printf hooks, as a BLAS' run-time
  * may, make every printf several times dearer). */
@@ -40,12 +46,15 @@ static void cache_status(struct exchange *x)
     const struct outcome *o = &x->out;
     if (o->age_s >= 0) {
         bool exact = !strcmp(o->cache, "exact");
-        http_set_header(x->r, "Cache-Status", exact ? STR("deja; hit; detail=exact") : STR("deja; hit; detail=semantic"));
+        http_set_header(x->r, "Cache-Status",
+                        exact ? STR("deja; hit; detail=exact") : STR("deja; hit; detail=semantic"));
         set_number(x, "Age", (uint64_t)o->age_s);
     } else if (!strcmp(o->cache, "coalesced")) {
         http_set_header(x->r, "Cache-Status", STR("deja; fwd=miss; collapsed"));
     } else {
-        const char *fwd = x->controls.bypass || strcmp(o->cache, "bypass") ? o->cache : x->controls.skip_lookup ? "request" : "bypass";
+        const char *fwd = x->controls.bypass || strcmp(o->cache, "bypass") ? o->cache
+                          : x->controls.skip_lookup                        ? "request"
+                                                                           : "bypass";
         http_set_headerf(x->r, "Cache-Status", "deja; fwd=%s%s", fwd, o->stored ? "; stored" : "");
     }
 }
@@ -111,8 +120,10 @@ void reply_fault_retry(struct exchange *x, enum fault f, const char *detail, uin
 
 bool reply_header_passes(struct str name)
 {
-    static const char *const ours[] = {"content-type", "x-request-id", "cache-status", "age", "content-encoding", "server"};
-    if (header_is_hop(name) || (name.n >= 7 && str_ieq(str_sub(name, 0, 7), STR("x-deja-")))) return false;
+    static const char *const ours[] = {"content-type", "x-request-id",     "cache-status",
+                                       "age",          "content-encoding", "server"};
+    if (header_is_hop(name) || (name.n >= 7 && str_ieq(str_sub(name, 0, 7), STR("x-deja-"))))
+        return false;
     for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
         if (str_ieq(name, str_of(ours[i]))) return false;
     return true;
@@ -132,7 +143,8 @@ static void pass_headers(struct exchange *x, const struct header_list *from)
     }
 }
 
-void reply_upstream(struct exchange *x, int status, struct str content_type, const struct header_list *from, struct str body)
+void reply_upstream(struct exchange *x, int status, struct str content_type,
+                    const struct header_list *from, struct str body)
 {
     char type[160];
     snprintf(type, sizeof type, STR_FMT, STR_ARG(content_type));
@@ -145,8 +157,10 @@ void reply_answer_json(struct exchange *x, const struct openai_answer *a)
     struct buf body;
     buf_init(&body, ANSWER_BYTES_MAX);
     openai_answer_write_json(&body, a);
-    if (buf_failed(&body)) reply_fault(x, FAULT_MEMORY, "");
-    else reply_body(x, 200, "application/json", buf_view(&body));
+    if (buf_failed(&body))
+        reply_fault(x, FAULT_MEMORY, "");
+    else
+        reply_body(x, 200, "application/json", buf_view(&body));
     buf_fini(&body);
 }
 
@@ -155,7 +169,8 @@ void reply_stream_open(struct exchange *x, const struct tape *tape, const struct
 {
     pass_headers(x, from);
     own_headers(x);
-    if (!from || !headers_find(from, "cache-control").p) http_set_header(x->r, "Cache-Control", STR("no-cache"));
+    if (!from || !headers_find(from, "cache-control").p)
+        http_set_header(x->r, "Cache-Control", STR("no-cache"));
     http_set_header(x->r, "X-Accel-Buffering", STR("no"));
     http_start(x->r, 200, "text/event-stream; charset=utf-8");
     x->status = 200;

@@ -12,10 +12,12 @@ void outcome_reason(struct outcome *o, const char *reason);
 /* Whole replies. */
 void reply_refusal(struct exchange *x, const struct openai_error *e);
 void reply_fault(struct exchange *x, enum fault f, const char *detail);
-void reply_fault_retry(struct exchange *x, enum fault f, const char *detail, uint64_t retry_ms); /* with retry-after, at least 1 s */
+void reply_fault_retry(struct exchange *x, enum fault f, const char *detail,
+                       uint64_t retry_ms); /* with retry-after, at least 1 s */
 void reply_body(struct exchange *x, int status, const char *content_type, struct str body);
 /* An upstream's own reply; from may be NULL, else its headers pass on (hop-by-hop and the gateway's own left out). */
-void reply_upstream(struct exchange *x, int status, struct str content_type, const struct header_list *from, struct str body);
+void reply_upstream(struct exchange *x, int status, struct str content_type,
+                    const struct header_list *from, struct str body);
 void reply_answer_json(struct exchange *x, const struct openai_answer *a);
 
 /* Streams. Opens the reply; then x->tape is written by reply_pump as fast as the client reads. */

@@ -10,14 +10,17 @@ static const struct {
 #undef X
 };
 
-int fault_status(enum fault f) { return faults[f].status; }
+int fault_status(enum fault f)
+{
+    return faults[f].status;
+}
 
 void fault_error(struct openai_error *e, enum fault f, const char *detail)
 {
     ASSERT(f != FAULT_NONE);
     bool more = detail && detail[0];
-    openai_error_set(e, faults[f].status, faults[f].type, "", faults[f].code, "%s%s%s", faults[f].text, more ? ": " : "",
-                     more ? detail : "");
+    openai_error_set(e, faults[f].status, faults[f].type, "", faults[f].code, "%s%s%s",
+                     faults[f].text, more ? ": " : "", more ? detail : "");
 }
 
 enum fault fault_of_call(enum err code, bool head_seen)

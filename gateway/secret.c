@@ -26,7 +26,10 @@ static void tell(struct secret_wait *w, uint64_t secret)
     w->ready(w->arg, secret);
 }
 
-static uint64_t from_text(struct str text) { return hash_bytes(0, text).lo | 1; }
+static uint64_t from_text(struct str text)
+{
+    return hash_bytes(0, text).lo | 1;
+}
 
 static void on_get(void *arg, enum err code, const struct redis_reply *reply)
 {
@@ -40,7 +43,8 @@ static void ask(void *arg)
     struct secret_wait *w = arg;
     char made[40], key[128];
     if (w->told) return;
-    snprintf(made, sizeof made, "%016llx%016llx", (unsigned long long)rng_entropy(), (unsigned long long)rng_entropy());
+    snprintf(made, sizeof made, "%016llx%016llx", (unsigned long long)rng_entropy(),
+             (unsigned long long)rng_entropy());
     snprintf(key, sizeof key, "deja:{%s}:secret", w->gw->o.ns);
     w->commands++;
     redis_commandf(w->gw->redis, 500, NULL, NULL, "SET %s %s NX", key, made);
@@ -55,7 +59,8 @@ static void on_timer(void *arg)
     } else if (w->commands || redis_usable(w->gw->redis)) {
         loop_timer_arm(w->timer, 50);
     } else {
-        log_warn("gateway", "Redis does not answer: going on with an own hash secret, so answers stored by this process are not shared");
+        log_warn("gateway", "Redis does not answer: going on with an own hash secret, so answers "
+                            "stored by this process are not shared");
         tell(w, rng_entropy() | 1);
     }
 }
@@ -67,15 +72,18 @@ void secret_free(struct secret_wait *w)
     mem_free(w);
 }
 
-struct secret_wait *secret_get(struct gateway *gw, int wait_ms, void (*ready)(void *arg, uint64_t secret), void *arg)
+struct secret_wait *secret_get(struct gateway *gw, int wait_ms,
+                               void (*ready)(void *arg, uint64_t secret), void *arg)
 {
     struct secret_wait *w = xcalloc(1, sizeof *w);
     w->gw = gw;
     w->ready = ready;
     w->arg = arg;
     w->timer = loop_timer_new(gw->loop, on_timer, w);
-    if (gw->o.cache_secret[0]) w->fallback = from_text(str_of(gw->o.cache_secret));
-    else if (!gw->redis) w->fallback = rng_entropy() | 1;
+    if (gw->o.cache_secret[0])
+        w->fallback = from_text(str_of(gw->o.cache_secret));
+    else if (!gw->redis)
+        w->fallback = rng_entropy() | 1;
     loop_timer_arm(w->timer, w->fallback ? 0 : (uint64_t)wait_ms);
     if (!w->fallback) redis_on_connect(gw->redis, ask, w);
     return w;

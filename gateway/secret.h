@@ -7,7 +7,8 @@
 /* Calls ready(arg, secret) once, from the loop: at once from the option or without Redis (then random), else when Redis has answered or
  * after wait_ms (then random, with a warning: entries of this process are not shared until it is restarted). */
 struct secret_wait;
-struct secret_wait *secret_get(struct gateway *gw, int wait_ms, void (*ready)(void *arg, uint64_t secret), void *arg);
+struct secret_wait *secret_get(struct gateway *gw, int wait_ms,
+                               void (*ready)(void *arg, uint64_t secret), void *arg);
 /* After redis_close. NULL is fine. */
 void secret_free(struct secret_wait *w);
 

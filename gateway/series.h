@@ -6,7 +6,8 @@
 enum { STATUSES = 600, CACHE_SERIES_KNOWN = 64 };
 
 struct gateway_series {
-    struct metric *inflight, *coalesced, *saved_tokens, *upstream_tokens, *lag, *upstream_seconds, *client_gone;
+    struct metric *inflight, *coalesced, *saved_tokens, *upstream_tokens, *lag, *upstream_seconds,
+        *client_gone;
     struct metric *request_seconds[N_ROUTES];
     struct metric *requests[N_ROUTES][STATUSES]; /* made when first seen */
     struct {

@@ -7,9 +7,15 @@ void tape_init(struct tape *t, size_t bytes_max)
     buf_init(&t->bytes, bytes_max);
 }
 
-void tape_fini(struct tape *t) { buf_fini(&t->bytes); }
+void tape_fini(struct tape *t)
+{
+    buf_fini(&t->bytes);
+}
 
-size_t tape_end(const struct tape *t) { return t->base + t->bytes.n; }
+size_t tape_end(const struct tape *t)
+{
+    return t->base + t->bytes.n;
+}
 
 enum err tape_add(struct tape *t, struct str frames)
 {

@@ -7,9 +7,9 @@
 
 struct tape {
     struct buf bytes;
-    size_t base;                   /* position of bytes.p[0]: what was before has been dropped */
-    size_t usage_from, usage_to;   /* the marked range; equal = none */
-    bool ended;                    /* nothing more will come */
+    size_t base;                 /* position of bytes.p[0]: what was before has been dropped */
+    size_t usage_from, usage_to; /* the marked range; equal = none */
+    bool ended;                  /* nothing more will come */
 };
 
 void tape_init(struct tape *t, size_t bytes_max);

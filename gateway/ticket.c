@@ -12,10 +12,12 @@
 #include "gateway/series.h"
 
 enum {
-    PAUSE_BYTES = 256 * 1024,     /* unread by the fastest client: stop reading the upstream */
+    PAUSE_BYTES = 256 * 1024, /* unread by the fastest client: stop reading the upstream */
     RESUME_BYTES = 64 * 1024,
-    BEHIND_BYTES_MAX = 8 << 20,   /* behind the fastest: a client this slow is let go */
-    LISTED_BYTES_MAX = 1 << 20,   /* of tape kept for late riders; beyond, nobody may board and the tape is trimmed */
+    BEHIND_BYTES_MAX = 8 << 20, /* behind the fastest: a client this slow is let go */
+    LISTED_BYTES_MAX =
+        1
+        << 20, /* of tape kept for late riders; beyond, nobody may board and the tape is trimmed */
 };
 
 static void free_ticket(struct ticket *t)
@@ -64,8 +66,10 @@ static void link_rider(struct ticket *t, struct exchange *x)
 
 static void unlink_rider(struct ticket *t, struct exchange *x)
 {
-    if (x->rider_prev) x->rider_prev->rider_next = x->rider_next;
-    else t->riders = x->rider_next;
+    if (x->rider_prev)
+        x->rider_prev->rider_next = x->rider_next;
+    else
+        t->riders = x->rider_next;
     if (x->rider_next) x->rider_next->rider_prev = x->rider_prev;
     x->ticket = NULL;
     t->n_riders--;
@@ -77,9 +81,14 @@ static void start_call(struct ticket *t, struct exchange *x)
     char salt[33];
     relay_headers(x, &headers, false);
     relay_salt(x, salt);
-    struct call_request r = {.method = "POST", .path = http_req_target(x->r), .headers = &headers,
-                             .authorization = http_req_header(x->r, "authorization"), .salt = str_of(salt), .model = x->model,
-                             .body = x->body_edited ? buf_view(&x->body) : http_req_body(x->r), .retry_503 = true};
+    struct call_request r = {.method = "POST",
+                             .path = http_req_target(x->r),
+                             .headers = &headers,
+                             .authorization = http_req_header(x->r, "authorization"),
+                             .salt = str_of(salt),
+                             .model = x->model,
+                             .body = x->body_edited ? buf_view(&x->body) : http_req_body(x->r),
+                             .retry_503 = true};
     struct call_handler h = ticket_call_handler;
     h.arg = t;
     t->started_us = clock_us();
@@ -109,7 +118,10 @@ void ticket_start(struct exchange *x, bool listed)
     start_call(t, x);
 }
 
-bool ticket_takes(const struct ticket *t) { return t->listed && !t->ended && t->n_riders < t->gw->o.coalesce_max; }
+bool ticket_takes(const struct ticket *t)
+{
+    return t->listed && !t->ended && t->n_riders < t->gw->o.coalesce_max;
+}
 
 void ticket_board(struct ticket *t, struct exchange *x)
 {
@@ -123,8 +135,10 @@ void ticket_board(struct ticket *t, struct exchange *x)
 
 void ticket_off(struct ticket *t, struct exchange *x)
 {
-    if (x->streaming || !t->ended_us) x->upstream_us = clock_us() - t->started_us;
-    else x->upstream_us = t->ended_us - t->started_us;
+    if (x->streaming || !t->ended_us)
+        x->upstream_us = clock_us() - t->started_us;
+    else
+        x->upstream_us = t->ended_us - t->started_us;
     unlink_rider(t, x);
     pipeline_finish(x);
 }
@@ -139,8 +153,10 @@ void ticket_leave(struct exchange *x)
     unlink_rider(t, x);
     if (!t->n_riders && t->call) {
         bool finish = t->store && !t->unfit && !t->ended && t->gw->o.keep_after_gone_ms > 0;
-        if (finish) loop_timer_arm(t->timer, (uint64_t)t->gw->o.keep_after_gone_ms);
-        else if (!t->ended) ticket_unlist(t), call_cancel(t->call);
+        if (finish)
+            loop_timer_arm(t->timer, (uint64_t)t->gw->o.keep_after_gone_ms);
+        else if (!t->ended)
+            ticket_unlist(t), call_cancel(t->call);
     }
     pace(t);
     ticket_settle(t);
@@ -156,7 +172,10 @@ void ticket_each(struct ticket *t, void (*fn)(struct ticket *t, struct exchange 
 
 /* --- speed */
 /* A rider may also be sent a stream of its own (a whole reply rendered for it). */
-static bool reads_tape(const struct ticket *t, const struct exchange *x) { return x->streaming && x->tape == &t->tape; }
+static bool reads_tape(const struct ticket *t, const struct exchange *x)
+{
+    return x->streaming && x->tape == &t->tape;
+}
 
 /* Positions of the fastest and slowest streaming riders; false when nobody streams. */
 static bool positions(const struct ticket *t, size_t *fastest, size_t *slowest)
@@ -183,22 +202,29 @@ static void pace(struct ticket *t)
 {
     size_t fastest = 0, slowest = 0, end = tape_end(&t->tape);
     bool streaming = positions(t, &fastest, &slowest);
-    bool hold = streaming && all_stream(t) && end - fastest > (t->paused ? RESUME_BYTES : PAUSE_BYTES);
+    bool hold =
+        streaming && all_stream(t) && end - fastest > (t->paused ? RESUME_BYTES : PAUSE_BYTES);
     if (t->call && hold != t->paused) {
         t->paused = hold;
-        if (hold) call_pause(t->call);
-        else call_resume(t->call);
+        if (hold)
+            call_pause(t->call);
+        else
+            call_resume(t->call);
     }
     if (t->listed && t->tape.bytes.n > LISTED_BYTES_MAX) ticket_unlist(t);
     if (t->listed) return;
-    if (!streaming) tape_drop(&t->tape, end);
-    else if (slowest - t->tape.base > RESUME_BYTES) tape_drop(&t->tape, slowest);
+    if (!streaming)
+        tape_drop(&t->tape, end);
+    else if (slowest - t->tape.base > RESUME_BYTES)
+        tape_drop(&t->tape, slowest);
 }
 
 static void let_go_if_behind(struct ticket *t, struct exchange *x)
 {
     size_t fastest = 0, slowest = 0;
-    if (!reads_tape(t, x) || !positions(t, &fastest, &slowest) || fastest - x->tape_at <= BEHIND_BYTES_MAX) return;
+    if (!reads_tape(t, x) || !positions(t, &fastest, &slowest) ||
+        fastest - x->tape_at <= BEHIND_BYTES_MAX)
+        return;
     http_req_on_gone(x->r, NULL, NULL);
     http_abort(x->r);
     x->r = NULL;
@@ -250,7 +276,9 @@ void ticket_fail(struct ticket *t, const struct openai_error *e, uint64_t retry_
         next = x->rider_next;
         if (x->streaming) continue;
         x->upstream_us = t->ended_us - t->started_us;
-        if (retry_ms) http_set_headerf(x->r, "Retry-After", "%llu", (unsigned long long)((retry_ms + 999) / 1000));
+        if (retry_ms)
+            http_set_headerf(x->r, "Retry-After", "%llu",
+                             (unsigned long long)((retry_ms + 999) / 1000));
         reply_refusal(x, e);
         ticket_off(t, x);
     }

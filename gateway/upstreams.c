@@ -37,7 +37,8 @@ static bool is_candidate(const struct upstreams *u, const struct upstream *t, bo
     return !mixed || t->engine == engine_serves;
 }
 
-struct upstream *upstreams_pick(struct upstreams *u, struct str model, uint32_t tried, uint64_t *wait_ms)
+struct upstream *upstreams_pick(struct upstreams *u, struct str model, uint32_t tried,
+                                uint64_t *wait_ms)
 {
     uint64_t now = clock_ms();
     bool engine_serves = false;
@@ -91,11 +92,18 @@ void upstream_judge(struct upstream *t, enum upstream_verdict v, const char *why
     breaker_failure(&t->breaker, clock_ms());
     snprintf(t->why, sizeof t->why, "%s", why ? why : "no answer");
     buf_clear(&t->models); /* whoever comes back may serve another model */
-    if (!was_open && breaker_is_open(&t->breaker)) log_warn("gateway", "upstream %s left alone for a while: %s", t->url, t->why);
+    if (!was_open && breaker_is_open(&t->breaker))
+        log_warn("gateway", "upstream %s left alone for a while: %s", t->url, t->why);
 }
 
-int upstreams_index(const struct upstreams *u, const struct upstream *t) { return (int)(t - u->items); }
-int upstreams_count(const struct upstreams *u) { return u->n; }
+int upstreams_index(const struct upstreams *u, const struct upstream *t)
+{
+    return (int)(t - u->items);
+}
+int upstreams_count(const struct upstreams *u)
+{
+    return u->n;
+}
 
 struct upstream *upstreams_at(struct upstreams *u, int i)
 {
@@ -124,7 +132,8 @@ static void keep_models(struct upstream *t)
     if (json_parse(buf_view(&t->probe_body), 0, &doc, NULL) != OK) return;
     data = json_object_get(doc, "data");
     buf_clear(&t->models);
-    json_array_foreach(data, i, item) {
+    json_array_foreach(data, i, item)
+    {
         struct str id = json_member_str(item, "id");
         if (!id.n || str_find_char(id, '\n') >= 0) continue;
         buf_str(&t->models, id);
@@ -133,8 +142,14 @@ static void keep_models(struct upstream *t)
     json_decref(doc);
 }
 
-static void probe_head(void *arg, const struct http_reply_head *head) { ((struct upstream *)arg)->probe_status = head->status; }
-static void probe_body(void *arg, struct str bytes) { buf_str(&((struct upstream *)arg)->probe_body, bytes); }
+static void probe_head(void *arg, const struct http_reply_head *head)
+{
+    ((struct upstream *)arg)->probe_status = head->status;
+}
+static void probe_body(void *arg, struct str bytes)
+{
+    buf_str(&((struct upstream *)arg)->probe_body, bytes);
+}
 
 static void probe_done(void *arg, enum err code, const struct errmsg *e)
 {
@@ -151,17 +166,20 @@ static void probe_done(void *arg, enum err code, const struct errmsg *e)
     bool listing = t->engine && !t->models.n;
     if (listing && t->probe_status / 100 == 2) {
         keep_models(t);
-        t->last_probe_ms = 0; /* go on to its /ready at once: only that one has seen the model answer */
+        t->last_probe_ms =
+            0; /* go on to its /ready at once: only that one has seen the model answer */
         breaker_success(&t->breaker);
         return;
     }
-    bool good = t->probe_status / 100 == 2 || (!t->engine && !generate && (t->probe_status == 401 || t->probe_status == 404));
+    bool good = t->probe_status / 100 == 2 ||
+                (!t->engine && !generate && (t->probe_status == 401 || t->probe_status == 404));
     if (good) {
         upstream_judge(t, UPSTREAM_GOOD, NULL);
         if (!t->engine && !generate && t->probe_status / 100 == 2) keep_models(t);
         return;
     }
-    breaker_success(&t->breaker); /* it speaks HTTP: calls may go and report its errors themselves */
+    breaker_success(
+        &t->breaker); /* it speaks HTTP: calls may go and report its errors themselves */
     snprintf(why, sizeof why, "probe answered %d", t->probe_status);
     snprintf(t->why, sizeof t->why, "%s", why);
 }
@@ -186,15 +204,24 @@ static void probe(struct upstream *t)
         buf_z(&body, ",\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}");
         headers[n++] = (struct http_header){STR("content-type"), STR("application/json")};
     }
-    struct str what = generate ? STR("/v1/chat/completions") : t->engine && t->models.n ? STR("/ready") : STR("/v1/models");
+    struct str what = generate                   ? STR("/v1/chat/completions")
+                      : t->engine && t->models.n ? STR("/ready")
+                                                 : STR("/v1/models");
     upstream_path(t, what, &path);
     buf_clear(&t->probe_body);
     t->probe_status = 0;
     t->last_probe_ms = clock_ms();
-    struct http_call_options call = {.origin = &t->origin, .method = generate ? "POST" : "GET", .path = path.p, .headers = headers,
-                                     .n_headers = n, .body = buf_view(&body), .connect_timeout_ms = o->upstream_connect_ms,
-                                     .first_byte_timeout_ms = generate ? 30000 : 5000, .idle_timeout_ms = 5000,
-                                     .body_max = PROBE_BODY_MAX, .retry_stale = true};
+    struct http_call_options call = {.origin = &t->origin,
+                                     .method = generate ? "POST" : "GET",
+                                     .path = path.p,
+                                     .headers = headers,
+                                     .n_headers = n,
+                                     .body = buf_view(&body),
+                                     .connect_timeout_ms = o->upstream_connect_ms,
+                                     .first_byte_timeout_ms = generate ? 30000 : 5000,
+                                     .idle_timeout_ms = 5000,
+                                     .body_max = PROBE_BODY_MAX,
+                                     .retry_stale = true};
     struct http_call_handler handler = {probe_head, probe_body, probe_done, t};
     t->probe = http_call(t->owner->client, &call, &handler);
     buf_fini(&path);
@@ -220,14 +247,17 @@ static void tick(void *arg)
 /* --- life */
 static enum err add(struct upstreams *u, struct str url, bool engine, struct errmsg *e)
 {
-    if (u->n == UPSTREAMS_MAX) return err_set(e, ERR_TOO_LARGE, "more than %d upstreams", UPSTREAMS_MAX);
+    if (u->n == UPSTREAMS_MAX)
+        return err_set(e, ERR_TOO_LARGE, "more than %d upstreams", UPSTREAMS_MAX);
     struct upstream *t = &u->items[u->n];
     enum err code = http_origin_parse(url, &t->origin, e);
     if (code != OK) return err_prefix(e, code, "%s", engine ? "engine_url" : "upstream");
     t->engine = engine;
     t->owner = u;
-    struct http_origin origin = t->origin; /* a copy: the compiler cannot see that the fields do not overlap */
-    snprintf(t->url, sizeof t->url, "%s://%.150s:%d%.80s", origin.tls ? "https" : "http", origin.host, origin.port, origin.base_path);
+    struct http_origin origin =
+        t->origin; /* a copy: the compiler cannot see that the fields do not overlap */
+    snprintf(t->url, sizeof t->url, "%s://%.150s:%d%.80s", origin.tls ? "https" : "http",
+             origin.host, origin.port, origin.base_path);
     breaker_init(&t->breaker, u->o->breaker_failures, (uint64_t)u->o->breaker_open_ms);
     buf_init(&t->probe_body, PROBE_BODY_MAX);
     buf_init(&t->models, MODELS_BYTES_MAX);
@@ -235,8 +265,8 @@ static enum err add(struct upstreams *u, struct str url, bool engine, struct err
     return OK;
 }
 
-enum err upstreams_open(struct upstreams **out, struct loop *l, struct http_client *client, const struct gateway_options *o,
-                        struct errmsg *e)
+enum err upstreams_open(struct upstreams **out, struct loop *l, struct http_client *client,
+                        const struct gateway_options *o, struct errmsg *e)
 {
     struct upstreams *u = xcalloc(1, sizeof *u);
     struct str lines = str_of(o->upstreams), line;

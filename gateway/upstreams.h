@@ -11,26 +11,28 @@ struct upstreams;
 enum { UPSTREAMS_MAX = 32 };
 
 struct upstream {
-    char url[272];                /* scheme://host:port/base, for people; no credentials in it */
+    char url[272]; /* scheme://host:port/base, for people; no credentials in it */
     struct http_origin origin;
-    bool engine;                  /* Deja's own: never sees a client's Authorization */
+    bool engine; /* Deja's own: never sees a client's Authorization */
     struct breaker breaker;
     int inflight;
     uint64_t last_ok_ms, last_probe_ms; /* 0 = never */
-    char why[sizeof((struct errmsg *)0)->text];              /* the last failure; "" when the last thing seen was good */
+    char why[sizeof((struct errmsg *)0)
+                 ->text]; /* the last failure; "" when the last thing seen was good */
     struct http_call *probe;
     int probe_status;
     struct buf probe_body;
-    struct buf models;            /* ids as lines, from the last /v1/models */
+    struct buf models; /* ids as lines, from the last /v1/models */
     struct upstreams *owner;
 };
 
-MUST enum err upstreams_open(struct upstreams **out, struct loop *l, struct http_client *client, const struct gateway_options *o,
-                             struct errmsg *e);
+MUST enum err upstreams_open(struct upstreams **out, struct loop *l, struct http_client *client,
+                             const struct gateway_options *o, struct errmsg *e);
 void upstreams_close(struct upstreams *u);
 /* The least loaded one whose breaker lets a call through, out of those that serve model (empty = any) and are not in tried (a bit
  * per index). NULL: none; *wait_ms says when one may be asked again. Counts it in flight: give it back with upstream_done. */
-struct upstream *upstreams_pick(struct upstreams *u, struct str model, uint32_t tried, uint64_t *wait_ms);
+struct upstream *upstreams_pick(struct upstreams *u, struct str model, uint32_t tried,
+                                uint64_t *wait_ms);
 enum upstream_verdict { UPSTREAM_GOOD, UPSTREAM_BAD, UPSTREAM_UNKNOWN };
 /* UNKNOWN: the call ended for reasons of ours. why may be NULL. */
 void upstream_done(struct upstream *t);

@@ -61,8 +61,8 @@ static const char *check_skip_why;
 #define CHECK_STR(got, want)                                                                       \
     do {                                                                                           \
         struct str g_ = (got), w_ = str_of(want);                                                  \
-        CHECK_AT(str_eq(g_, w_), "%s is \"%.*s\", not \"%.*s\"", #got, (int)g_.n, g_.p ? g_.p : "",  \
-                 (int)w_.n, w_.p);                                                                 \
+        CHECK_AT(str_eq(g_, w_), "%s is \"%.*s\", not \"%.*s\"", #got, (int)g_.n,                  \
+                 g_.p ? g_.p : "", (int)w_.n, w_.p);                                               \
     } while (0)
 #define CHECK_Z(got, want) CHECK_STR(str_of(got), want)
 #define SKIP(why)                                                                                  \
@@ -97,7 +97,8 @@ static const char *check_skip_why;
                 printf("ok   %s\n", t->name);                                                      \
             }                                                                                      \
         }                                                                                          \
-        if (strcmp(only, "--list")) printf("%d passed, %d failed, %d skipped\n", passed, failed, skipped); \
+        if (strcmp(only, "--list"))                                                                \
+            printf("%d passed, %d failed, %d skipped\n", passed, failed, skipped);                 \
         return failed ? 1 : 0;                                                                     \
     }
 

@@ -29,8 +29,7 @@ def programs(what):
             if os.path.isfile(path) and os.access(path, os.X_OK):
                 yield "unit", n, [path]
     if what in ("cuda", "all"):
-        if os.path.exists(os.path.join(ROOT, "tests", "cuda_emu", "run.sh")):
-            yield "cuda", "cuda", ["bash", "tests/cuda_emu/run.sh"]
+        yield "cuda", "cuda_compile", ["bash", "tests/cuda_emu/compile.sh"]
     if what in ("integration", "all"):
         for n in sorted(os.listdir(os.path.join(ROOT, "tests", "integration"))):
             if n.startswith("test_") and n.endswith(".py"):

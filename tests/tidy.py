@@ -181,7 +181,7 @@ def main():
                 continue
             breaches += [f"{f}:{line}: {what}" for line, what in rule(f, read(f))]
         print(("FAIL " if breaches else "ok   ") + name)
-        for b in breaches[:60]:
+        for b in breaches[:200]:
             print("    " + b)
         failed += bool(breaches)
     breaches = [f"{f}:{line}: {what}" for f, line, what in test_rule(files)]

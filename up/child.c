@@ -77,7 +77,8 @@ static _Noreturn void become(struct child *c, pid_t parent, int fd)
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    int log = open(c->log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600), null = open("/dev/null", O_RDONLY);
+    int log = open(c->log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600),
+        null = open("/dev/null", O_RDONLY);
     if (getppid() == parent && log >= 0 && null >= 0) {
         dup2(null, 0);
         dup2(log, 1);
@@ -93,7 +94,8 @@ static _Noreturn void become(struct child *c, pid_t parent, int fd)
 enum err child_start(struct child *c, struct errmsg *e)
 {
     int fds[2], why = 0;
-    if (pipe2(fds, O_CLOEXEC)) return err_set(e, ERR_UNAVAILABLE, "cannot start %s: %s", c->name, strerror(errno));
+    if (pipe2(fds, O_CLOEXEC))
+        return err_set(e, ERR_UNAVAILABLE, "cannot start %s: %s", c->name, strerror(errno));
     pid_t parent = getpid(), pid = fork();
     if (!pid) become(c, parent, fds[1]);
     close(fds[1]);
@@ -105,7 +107,8 @@ enum err child_start(struct child *c, struct errmsg *e)
     close(fds[0]);
     if (n == (ssize_t)sizeof why) {
         waitpid(pid, NULL, 0);
-        return err_set(e, ERR_UNAVAILABLE, "cannot start %s (%s): %s", c->name, c->argv[0], strerror(why));
+        return err_set(e, ERR_UNAVAILABLE, "cannot start %s (%s): %s", c->name, c->argv[0],
+                       strerror(why));
     }
     c->pid = pid;
     c->started_ms = clock_ms();
@@ -120,9 +123,11 @@ bool child_ended(struct child *c, pid_t pid, int status)
     if (c->stopping) return true;
     uint64_t wait_ms = child_backoff_ms(&c->in_a_row, clock_ms() - c->started_ms);
     if (WIFSIGNALED(status))
-        log_warn("up", "%s was ended by signal %d; starting it again in %d ms", c->name, WTERMSIG(status), (int)wait_ms);
+        log_warn("up", "%s was ended by signal %d; starting it again in %d ms", c->name,
+                 WTERMSIG(status), (int)wait_ms);
     else
-        log_warn("up", "%s ended with status %d; starting it again in %d ms", c->name, WEXITSTATUS(status), (int)wait_ms);
+        log_warn("up", "%s ended with status %d; starting it again in %d ms", c->name,
+                 WEXITSTATUS(status), (int)wait_ms);
     loop_timer_arm(c->again, wait_ms);
     return true;
 }
@@ -143,9 +148,18 @@ void child_kill(struct child *c)
     if (c->pid) kill(c->pid, SIGKILL);
 }
 
-bool child_running(const struct child *c) { return c && c->pid; }
-const char *child_name(const struct child *c) { return c->name; }
-int child_restarts(const struct child *c) { return c->restarts; }
+bool child_running(const struct child *c)
+{
+    return c && c->pid;
+}
+const char *child_name(const struct child *c)
+{
+    return c->name;
+}
+int child_restarts(const struct child *c)
+{
+    return c->restarts;
+}
 
 void child_last_words(const struct child *c, char *out, size_t cap)
 {

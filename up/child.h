@@ -9,8 +9,8 @@
 struct child;
 enum { CHILD_ARGS_MAX = 40 };
 struct child_options {
-    const char *name;       /* "engine" */
-    const char *log_path;   /* appended to */
+    const char *name;                 /* "engine" */
+    const char *log_path;             /* appended to */
     const char *argv[CHILD_ARGS_MAX]; /* [0] = the program; NULL-terminated; copied */
 };
 /* Does not start it yet. */

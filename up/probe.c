@@ -11,7 +11,10 @@ struct probe {
     struct errmsg e;
 };
 
-static void on_head(void *arg, const struct http_reply_head *head) { ((struct probe *)arg)->status = head->status; }
+static void on_head(void *arg, const struct http_reply_head *head)
+{
+    ((struct probe *)arg)->status = head->status;
+}
 
 static void on_done(void *arg, enum err code, const struct errmsg *e)
 {
@@ -28,7 +31,10 @@ static enum err ask(struct probe *p, struct str url, int timeout_ms)
     if (!rc) rc = loop_new(&p->loop, &p->e);
     if (rc) return rc;
     struct http_client *client = http_client_new(p->loop, &(struct http_client_options){0});
-    struct http_call_options o = {.origin = &origin, .method = "GET", .path = "", .first_byte_timeout_ms = timeout_ms,
+    struct http_call_options o = {.origin = &origin,
+                                  .method = "GET",
+                                  .path = "",
+                                  .first_byte_timeout_ms = timeout_ms,
                                   .idle_timeout_ms = timeout_ms};
     http_call(client, &o, &(struct http_call_handler){on_head, NULL, on_done, p});
     loop_run(p->loop);

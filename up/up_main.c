@@ -30,13 +30,13 @@ struct up {
     struct loop_timer *poll, *stop_limit;
     struct buf body;
     struct http_origin gateway;
-    int status;           /* of the last reply */
+    int status; /* of the last reply */
     enum { ASK_READY, ASK_MODELS, ASK_ANSWER } asking;
-    char model[256];      /* the first one /v1/models lists */
+    char model[256]; /* the first one /v1/models lists */
     bool ready, stopping;
     uint64_t started_ms, said_ms;
     int exit_status;
-    int report_fd;        /* --detach: the waiting parent reads this; -1 = none */
+    int report_fd; /* --detach: the waiting parent reads this; -1 = none */
 };
 
 static void say(const char *fmt, ...) PRINTF_LIKE(1, 2);
@@ -48,7 +48,8 @@ static void say(const char *fmt, ...)
     int n = vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     if (n > (int)sizeof text - 1) n = sizeof text - 1;
-    if (n > 0 && write(STDOUT_FILENO, text, (size_t)n) < 0) return; /* nobody listens any more: not our failure */
+    if (n > 0 && write(STDOUT_FILENO, text, (size_t)n) < 0)
+        return; /* nobody listens any more: not our failure */
 }
 
 /* --- ending */
@@ -95,8 +96,14 @@ static void on_signal(void *arg, int signo)
 }
 
 /* --- asking the gateway */
-static void on_head(void *arg, const struct http_reply_head *head) { ((struct up *)arg)->status = head->status; }
-static void on_body(void *arg, struct str bytes) { buf_str(&((struct up *)arg)->body, bytes); }
+static void on_head(void *arg, const struct http_reply_head *head)
+{
+    ((struct up *)arg)->status = head->status;
+}
+static void on_body(void *arg, struct str bytes)
+{
+    buf_str(&((struct up *)arg)->body, bytes);
+}
 
 static void report_done(struct up *u, char outcome)
 {
@@ -118,12 +125,15 @@ static void announce(struct up *u, struct str text)
 {
     const char *host = u->plan.host;
     int port = u->plan.port;
-    say("It answers: " STR_FMT "\n\nReady on http://%s:%d/v1 after %.1f s. Try:\n\n", STR_ARG(text), host, port,
-        (double)(clock_ms() - u->started_ms) / 1000);
+    say("It answers: " STR_FMT "\n\nReady on http://%s:%d/v1 after %.1f s. Try:\n\n", STR_ARG(text),
+        host, port, (double)(clock_ms() - u->started_ms) / 1000);
     say("  curl -i http://%s:%d/v1/chat/completions -H 'Content-Type: application/json' \\\n"
-        "    -d '{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"How do I reset my password?\"}]}'\n\n"
-        "Ask twice and look at x-deja-cache. Logs: %s\n", host, port, u->model, u->plan.logs);
-    say(u->plan.detach ? "Stop it with: ./dev down --data %s\n" : "Stop it with Ctrl-C. Data: %s\n", u->plan.data);
+        "    -d '{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"How do I reset "
+        "my password?\"}]}'\n\n"
+        "Ask twice and look at x-deja-cache. Logs: %s\n",
+        host, port, u->model, u->plan.logs);
+    say(u->plan.detach ? "Stop it with: ./dev down --data %s\n" : "Stop it with Ctrl-C. Data: %s\n",
+        u->plan.data);
 }
 
 static json_t *reply_json(struct up *u)
@@ -154,7 +164,8 @@ static void answered(struct up *u)
         announce(u, str_trim(text));
         report_done(u, 'y');
     } else {
-        say("the gateway is ready but did not answer (status %d): %.300s\n", u->status, u->body.p ? u->body.p : "");
+        say("the gateway is ready but did not answer (status %d): %.300s\n", u->status,
+            u->body.p ? u->body.p : "");
         stop_all(u, 1);
     }
     json_decref(reply);
@@ -212,18 +223,26 @@ static void on_done(void *arg, enum err code, const struct errmsg *e)
 static void ask(void *arg)
 {
     struct up *u = arg;
-    static const struct http_header headers[] = {{STR("content-type"), STR("application/json")}, {STR("x-deja-cache"), STR("bypass")}};
-    struct http_call_options o = {.origin = &u->gateway, .method = "GET", .path = "/ready", .first_byte_timeout_ms = 5000};
+    static const struct http_header headers[] = {{STR("content-type"), STR("application/json")},
+                                                 {STR("x-deja-cache"), STR("bypass")}};
+    struct http_call_options o = {
+        .origin = &u->gateway, .method = "GET", .path = "/ready", .first_byte_timeout_ms = 5000};
     struct buf question;
     buf_init(&question, 4096);
     if (u->asking == ASK_MODELS) o.path = "/v1/models";
     if (u->asking == ASK_ANSWER) {
-        buf_z(&question, "{\"messages\":[{\"role\":\"user\",\"content\":\"Say hello in one short sentence.\"}],\"max_tokens\":16,"
+        buf_z(&question, "{\"messages\":[{\"role\":\"user\",\"content\":\"Say hello in one short "
+                         "sentence.\"}],\"max_tokens\":16,"
                          "\"temperature\":0,\"model\":");
         json_write_string(&question, str_of(u->model));
         buf_char(&question, '}');
-        o = (struct http_call_options){.origin = &u->gateway, .method = "POST", .path = "/v1/chat/completions", .headers = headers,
-                                       .n_headers = 2, .body = buf_view(&question), .first_byte_timeout_ms = 60000};
+        o = (struct http_call_options){.origin = &u->gateway,
+                                       .method = "POST",
+                                       .path = "/v1/chat/completions",
+                                       .headers = headers,
+                                       .n_headers = 2,
+                                       .body = buf_view(&question),
+                                       .first_byte_timeout_ms = 60000};
     }
     buf_clear(&u->body);
     u->status = 0;
@@ -261,9 +280,11 @@ static enum err start(struct up *u, struct errmsg *e)
     if (rc) return rc;
     static const int signals[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP};
     for (int i = 0; i < 4; i++)
-        if ((rc = loop_on_signal(u->loop, signals[i], on_signal, u))) return err_set(e, rc, "cannot watch signals");
+        if ((rc = loop_on_signal(u->loop, signals[i], on_signal, u)))
+            return err_set(e, rc, "cannot watch signals");
     char url[100];
-    snprintf(url, sizeof url, "http://%s:%d", strcmp(u->plan.host, "0.0.0.0") ? u->plan.host : "127.0.0.1", u->plan.port);
+    snprintf(url, sizeof url, "http://%s:%d",
+             strcmp(u->plan.host, "0.0.0.0") ? u->plan.host : "127.0.0.1", u->plan.port);
     rc = http_origin_parse(str_of(url), &u->gateway, e);
     if (rc) return rc;
     u->client = http_client_new(u->loop, &(struct http_client_options){0});

@@ -24,14 +24,20 @@ static const struct conf_row rows[] = {
     {"data", CONF_STR, "", 0, 380, "", 0, "folder of Redis' files, logs and the pid file", "d"},
     {"host", CONF_STR, "127.0.0.1", 0, 63, "", 0, "numeric address the gateway listens on", NULL},
     {"port", CONF_INT, "8080", 1, 65535, "", 0, "port the gateway listens on", "p"},
-    {"model", CONF_STR, "", 0, 4000, "", 0, "GGUF file of the chat model (needed unless upstream is given)", "m"},
-    {"embed_model", CONF_STR, "none", 0, 4000, "", 0, "GGUF file of the embedding model; none = exact cache only", NULL},
-    {"upstream", CONF_STR, "", 0, 2000, "", 0, "base URL of an OpenAI-compatible server to use instead of an own engine", NULL},
+    {"model", CONF_STR, "", 0, 4000, "", 0,
+     "GGUF file of the chat model (needed unless upstream is given)", "m"},
+    {"embed_model", CONF_STR, "none", 0, 4000, "", 0,
+     "GGUF file of the embedding model; none = exact cache only", NULL},
+    {"upstream", CONF_STR, "", 0, 2000, "", 0,
+     "base URL of an OpenAI-compatible server to use instead of an own engine", NULL},
     {"redis", CONF_STR, "", 0, 2000, "", 0, "URL of a Redis to use instead of a private one", NULL},
     {"threads", CONF_INT, "0", 0, 64, "", 0, "compute threads of the engine; 0 = all cores", "t"},
-    {"gateway_config", CONF_STR, "", 0, 4000, "", 0, "configuration file passed to the gateway", NULL},
-    {"engine_config", CONF_STR, "", 0, 4000, "", 0, "configuration file passed to the engine", NULL},
-    {"detach", CONF_BOOL, "no", 0, 0, "", 0, "return once everything answers; end it with `./dev down`", NULL},
+    {"gateway_config", CONF_STR, "", 0, 4000, "", 0, "configuration file passed to the gateway",
+     NULL},
+    {"engine_config", CONF_STR, "", 0, 4000, "", 0, "configuration file passed to the engine",
+     NULL},
+    {"detach", CONF_BOOL, "no", 0, 0, "", 0,
+     "return once everything answers; end it with `./dev down`", NULL},
 };
 
 enum err up_plan_read(struct up_plan *p, int argc, char **argv, struct buf *help, struct errmsg *e)
@@ -48,7 +54,9 @@ enum err up_plan_read(struct up_plan *p, int argc, char **argv, struct buf *help
     snprintf(p->host, sizeof p->host, "%s", conf_str(p->conf, "host"));
     if (!*conf_str(p->conf, "data")) return err_set(e, ERR_INVALID, "--data FOLDER is missing");
     if (!*conf_str(p->conf, "upstream") && !*conf_str(p->conf, "model"))
-        return err_set(e, ERR_INVALID, "give a model to serve (--model FILE.gguf) or a server to ask (--upstream URL)");
+        return err_set(
+            e, ERR_INVALID,
+            "give a model to serve (--model FILE.gguf) or a server to ask (--upstream URL)");
     return OK;
 }
 
@@ -63,7 +71,8 @@ static enum err make_folder(const char *path, struct errmsg *e)
             return err_set(e, ERR_IO, "cannot make the folder %s: %s", part, strerror(errno));
     }
     struct stat st;
-    if (stat(path, &st) || !S_ISDIR(st.st_mode)) return err_set(e, ERR_IO, "%s is not a folder", path);
+    if (stat(path, &st) || !S_ISDIR(st.st_mode))
+        return err_set(e, ERR_IO, "%s is not a folder", path);
     if (access(path, W_OK)) return err_set(e, ERR_IO, "the folder %s cannot be written to", path);
     return OK;
 }
@@ -74,7 +83,8 @@ static enum err check_disk(const char *path, struct errmsg *e)
     if (statvfs(path, &fs)) return OK;
     unsigned long long free_mb = (unsigned long long)fs.f_bavail * fs.f_frsize >> 20;
     if (free_mb >= DISK_FREE_MIN_MB) return OK;
-    return err_set(e, ERR_FULL, "the disk of %s has %llu MB free, at least %d are needed", path, free_mb, DISK_FREE_MIN_MB);
+    return err_set(e, ERR_FULL, "the disk of %s has %llu MB free, at least %d are needed", path,
+                   free_mb, DISK_FREE_MIN_MB);
 }
 
 static int bind_to(const char *host, int port, int *fd)
@@ -95,9 +105,13 @@ static enum err check_port(const struct up_plan *p, struct errmsg *e)
     int fd, why = bind_to(p->host, p->port, &fd);
     if (!why) return close(fd), OK;
     if (why == EADDRINUSE)
-        return err_set(e, ERR_UNAVAILABLE, "port %d is in use; end what listens there or pick another with --port", p->port);
-    if (why == EINVAL) return err_set(e, ERR_INVALID, "host %s is not a numeric IPv4 address", p->host);
-    return err_set(e, ERR_UNAVAILABLE, "cannot listen on %s:%d: %s", p->host, p->port, strerror(why));
+        return err_set(e, ERR_UNAVAILABLE,
+                       "port %d is in use; end what listens there or pick another with --port",
+                       p->port);
+    if (why == EINVAL)
+        return err_set(e, ERR_INVALID, "host %s is not a numeric IPv4 address", p->host);
+    return err_set(e, ERR_UNAVAILABLE, "cannot listen on %s:%d: %s", p->host, p->port,
+                   strerror(why));
 }
 
 static int free_port(void)
@@ -121,8 +135,10 @@ static enum err take_lock(struct up_plan *p, struct errmsg *e)
     int fd = open(p->pid_path, O_RDONLY | O_CLOEXEC);
     if (fd >= 0 && read(fd, pid, sizeof pid - 1) > 0) pid[strcspn(pid, "\n")] = 0;
     if (fd >= 0) close(fd);
-    return err_set(e, ERR_UNAVAILABLE, "deja is already running with the data folder %s (process %s); `./dev down` ends it", p->data,
-                   pid[0] ? pid : "unknown");
+    return err_set(
+        e, ERR_UNAVAILABLE,
+        "deja is already running with the data folder %s (process %s); `./dev down` ends it",
+        p->data, pid[0] ? pid : "unknown");
 }
 
 static enum err check_file(const char *what, const char *path, struct errmsg *e)
@@ -136,17 +152,23 @@ static enum err check_file(const char *what, const char *path, struct errmsg *e)
 enum err up_plan_prepare(struct up_plan *p, struct errmsg *e)
 {
     ssize_t n = readlink("/proc/self/exe", p->self, sizeof p->self - 1);
-    if (n <= 0) return err_set(e, ERR_IO, "cannot find this program's own file: %s", strerror(errno));
+    if (n <= 0)
+        return err_set(e, ERR_IO, "cannot find this program's own file: %s", strerror(errno));
     p->self[n] = 0;
     char cwd[200] = "";
     const char *data = conf_str(p->conf, "data");
-    if (data[0] != '/' && !getcwd(cwd, sizeof cwd)) return err_set(e, ERR_IO, "cannot read the working folder");
+    if (data[0] != '/' && !getcwd(cwd, sizeof cwd))
+        return err_set(e, ERR_IO, "cannot read the working folder");
     int len = snprintf(p->data, sizeof p->data, "%s%s%s", cwd, cwd[0] ? "/" : "", data);
     snprintf(p->logs, sizeof p->logs, "%s/logs", p->data);
     snprintf(p->redis_socket, sizeof p->redis_socket, "%s/redis.sock", p->data);
     snprintf(p->pid_path, sizeof p->pid_path, "%s/deja.pid", p->data);
-    if (len >= (int)sizeof p->data || strlen(p->redis_socket) >= sizeof((struct sockaddr_un *)0)->sun_path)
-        return err_set(e, ERR_RANGE, "the path of the data folder is too long for a socket in it (%s); pick a shorter one", p->data);
+    if (len >= (int)sizeof p->data ||
+        strlen(p->redis_socket) >= sizeof((struct sockaddr_un *)0)->sun_path)
+        return err_set(
+            e, ERR_RANGE,
+            "the path of the data folder is too long for a socket in it (%s); pick a shorter one",
+            p->data);
     enum err rc = check_file("model", conf_str(p->conf, "model"), e);
     if (!rc) rc = check_file("embedding model", conf_str(p->conf, "embed_model"), e);
     if (!rc) rc = check_port(p, e);
@@ -210,9 +232,11 @@ static void engine_args(const struct up_plan *p, struct args *a)
 {
     arg(a, p->self);
     arg(a, "engine");
+    option(a, "--host", "127.0.0.1"); /* also when the environment says otherwise for the gateway */
     number(a, "--port", p->engine_port);
     option(a, "--model", conf_str(p->conf, "model"));
-    if (strcmp(conf_str(p->conf, "embed_model"), "none")) option(a, "--embed-model", conf_str(p->conf, "embed_model"));
+    if (strcmp(conf_str(p->conf, "embed_model"), "none"))
+        option(a, "--embed-model", conf_str(p->conf, "embed_model"));
     number(a, "--threads", (int)conf_int(p->conf, "threads"));
     arg(a, "--trust-gateway");
     option(a, "--config", conf_str(p->conf, "engine_config"));
@@ -237,13 +261,16 @@ static void gateway_args(const struct up_plan *p, struct args *a)
     option(a, "--config", conf_str(p->conf, "gateway_config"));
 }
 
-bool up_plan_child(const struct up_plan *p, int which, struct child_options *out, struct arena *text)
+bool up_plan_child(const struct up_plan *p, int which, struct child_options *out,
+                   struct arena *text)
 {
     static const char *const names[UP_CHILDREN] = {"redis", "engine", "gateway"};
-    if ((which == UP_REDIS && !p->own_redis) || (which == UP_ENGINE && !p->engine_port)) return false;
+    if ((which == UP_REDIS && !p->own_redis) || (which == UP_ENGINE && !p->engine_port))
+        return false;
     char log[460];
     snprintf(log, sizeof log, "%s/%s.log", p->logs, names[which]);
-    *out = (struct child_options){.name = names[which], .log_path = arena_strndup(text, log, strlen(log))};
+    *out = (struct child_options){.name = names[which],
+                                  .log_path = arena_strndup(text, log, strlen(log))};
     struct args a = {out, text, 0};
     if (which == UP_REDIS) redis_args(p, &a);
     if (which == UP_ENGINE) engine_args(p, &a);

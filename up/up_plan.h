@@ -13,18 +13,20 @@ struct up_plan {
     char data[400], logs[420]; /* folders */
     char redis_socket[420], pid_path[420];
     char host[64];
-    int port, engine_port;     /* engine_port 0 = no engine of our own */
+    int port, engine_port; /* engine_port 0 = no engine of our own */
     bool own_redis, detach;
     int lock_fd;
 };
 /* Reads arguments. ERR_CANCELLED: --help was asked for (text is in help). */
-MUST enum err up_plan_read(struct up_plan *p, int argc, char **argv, struct buf *help, struct errmsg *e);
+MUST enum err up_plan_read(struct up_plan *p, int argc, char **argv, struct buf *help,
+                           struct errmsg *e);
 /* Makes folders, takes the lock, checks disk, ports and files. One clear sentence on failure; nothing half-made stays. */
 MUST enum err up_plan_prepare(struct up_plan *p, struct errmsg *e);
 void up_plan_fini(struct up_plan *p);
 /* Argument lists; strings are kept in text (whose bytes must not move: reserve through buf max before). */
 enum { UP_REDIS, UP_ENGINE, UP_GATEWAY, UP_CHILDREN };
 /* False: this one is not started under this plan. */
-bool up_plan_child(const struct up_plan *p, int which, struct child_options *out, struct arena *text);
+bool up_plan_child(const struct up_plan *p, int which, struct child_options *out,
+                   struct arena *text);
 
 #endif

@@ -12,7 +12,8 @@ enum { BLOCKS_MAX = ATTEND_PART, FULL_BLOCK = 16 };
 
 /* Up to 12 queries that share a KV head and a sequence. */
 struct tile {
-    int row, n_rows, kv_head, head, n_heads; /* query heads head..head+n_heads-1 of rows row..row+n_rows-1 */
+    int row, n_rows, kv_head, head,
+        n_heads; /* query heads head..head+n_heads-1 of rows row..row+n_rows-1 */
     int n_parts;
 };
 
@@ -71,7 +72,10 @@ static int first_of(const struct attention_job *job, int row)
     return job->window > 0 && last >= job->window ? last - job->window + 1 : 0;
 }
 
-static int sequence_of(const struct attention_job *job, int row) { return job->kv ? job->rows->seq[row] : job->segment[row]; }
+static int sequence_of(const struct attention_job *job, int row)
+{
+    return job->kv ? job->rows->seq[row] : job->segment[row];
+}
 
 static const void *block_of(const struct attention_job *job, int row, int kv_head_i, int block_i)
 {
@@ -94,25 +98,44 @@ static void load_queries(const struct attention_job *job, const struct tile *t, 
     for (int r = 0; r < t->n_rows; r++)
         for (int h = 0; h < t->n_heads; h++) {
             int i = r * t->n_heads + h;
-            const float *q = job->q + ((size_t)(t->row + r) * (size_t)job->n_heads + (size_t)(t->head + h)) * (size_t)job->head_dim;
-            for (int d = 0; d < job->head_dim; d++) w->q[d * n + i] = q[d] * job->scale;
+            const float *q =
+                job->q + ((size_t)(t->row + r) * (size_t)job->n_heads + (size_t)(t->head + h)) *
+                             (size_t)job->head_dim;
+            for (int d = 0; d < job->head_dim; d++)
+                w->q[d * n + i] = q[d] * job->scale;
             w->from[i] = first_of(job, t->row + r);
             w->to[i] = last_of(job, t->row + r);
         }
 }
 
-static void run_part(const struct attention_job *job, const struct tile *t, int part_i, struct work *w, struct state *s)
+static void run_part(const struct attention_job *job, const struct tile *t, int part_i,
+                     struct work *w, struct state *s)
 {
     int first = part_i * job->part_tokens, last = -1;
     for (int r = 0; r < t->n_rows; r++)
         if (last_of(job, t->row + r) > last) last = last_of(job, t->row + r);
     if (last > first + job->part_tokens - 1) last = first + job->part_tokens - 1;
     int n_blocks = (last - first) / job->block_tokens + 1;
-    for (int b = 0; b < n_blocks; b++) w->block[b] = block_of(job, t->row, t->kv_head, first / job->block_tokens + b);
-    struct attend a = {.block = w->block, .n_blocks = n_blocks, .block_tokens = job->block_tokens, .lanes = job->lanes,
-                       .head_dim = job->head_dim, .v_offset = job->v_offset, .f32 = job->f32, .first_pos = first,
-                       .n_queries = t->n_rows * t->n_heads, .q = w->q, .from = w->from, .to = w->to, .softcap = job->softcap,
-                       .score = w->score, .score_stride = ATTEND_SCORE_STRIDE, .max = s->max, .sum = s->sum, .acc = s->acc};
+    for (int b = 0; b < n_blocks; b++)
+        w->block[b] = block_of(job, t->row, t->kv_head, first / job->block_tokens + b);
+    struct attend a = {.block = w->block,
+                       .n_blocks = n_blocks,
+                       .block_tokens = job->block_tokens,
+                       .lanes = job->lanes,
+                       .head_dim = job->head_dim,
+                       .v_offset = job->v_offset,
+                       .f32 = job->f32,
+                       .first_pos = first,
+                       .n_queries = t->n_rows * t->n_heads,
+                       .q = w->q,
+                       .from = w->from,
+                       .to = w->to,
+                       .softcap = job->softcap,
+                       .score = w->score,
+                       .score_stride = ATTEND_SCORE_STRIDE,
+                       .max = s->max,
+                       .sum = s->sum,
+                       .acc = s->acc};
     job->be->k->attend(&a);
 }
 
@@ -125,7 +148,8 @@ static void merge(struct state *total, const struct state *part, int n_queries, 
         const float *add = part->acc + i * head_dim;
         float max = fmaxf(total->max[i], part->max[i]);
         float a = expf(total->max[i] - max), b = expf(part->max[i] - max);
-        for (int d = 0; d < head_dim; d++) acc[d] = acc[d] * a + add[d] * b;
+        for (int d = 0; d < head_dim; d++)
+            acc[d] = acc[d] * a + add[d] * b;
         total->sum[i] = total->sum[i] * a + part->sum[i] * b;
         total->max[i] = max;
     }
@@ -145,9 +169,12 @@ static void write_out(const struct attention_job *job, const struct tile *t, con
     for (int r = 0; r < t->n_rows; r++)
         for (int h = 0; h < t->n_heads; h++) {
             int i = r * t->n_heads + h;
-            float *out = job->out + ((size_t)(t->row + r) * (size_t)job->n_heads + (size_t)(t->head + h)) * (size_t)job->head_dim;
+            float *out =
+                job->out + ((size_t)(t->row + r) * (size_t)job->n_heads + (size_t)(t->head + h)) *
+                               (size_t)job->head_dim;
             float inverse = 1.0f / s->sum[i];
-            for (int d = 0; d < job->head_dim; d++) out[d] = s->acc[i * job->head_dim + d] * inverse;
+            for (int d = 0; d < job->head_dim; d++)
+                out[d] = s->acc[i * job->head_dim + d] * inverse;
         }
 }
 
@@ -163,7 +190,8 @@ static void tile_task(void *arg, int task_i, int thread_i)
 {
     const struct attention_job *job = arg;
     struct thread_space *space = (struct thread_space *)(void *)job->be->thread[thread_i].p;
-    const struct tile *t = &job->tile[job->n_tiles - 1 - task_i]; /* the longest last in order: start with it */
+    const struct tile *t =
+        &job->tile[job->n_tiles - 1 - task_i]; /* the longest last in order: start with it */
     int n = t->n_rows * t->n_heads;
     load_queries(job, t, &space->work);
     clear(&space->total, n, job->head_dim);
@@ -193,7 +221,8 @@ static void merge_parts(const struct attention_job *job)
         const struct tile *t = &job->tile[i];
         int n = t->n_rows * t->n_heads;
         clear(total, n, job->head_dim);
-        for (int p = first_part(job, t); p < t->n_parts; p++) merge(total, &parts[i * job->parts_max + p], n, job->head_dim);
+        for (int p = first_part(job, t); p < t->n_parts; p++)
+            merge(total, &parts[i * job->parts_max + p], n, job->head_dim);
         write_out(job, t, total);
     }
 }
@@ -230,9 +259,11 @@ static void run_attention(struct attention_job *job, int n_rows)
     job->n_tiles = cut_tiles(job, n_rows, NULL);
     job->tile = scratch_need(&be->tiles, (size_t)job->n_tiles * sizeof(struct tile));
     cut_tiles(job, n_rows, job->tile);
-    for (int i = 0; i < pool_threads(be->pool); i++) scratch_need(&be->thread[i], sizeof(struct thread_space));
+    for (int i = 0; i < pool_threads(be->pool); i++)
+        scratch_need(&be->thread[i], sizeof(struct thread_space));
     /* few tiles (decode of a few sequences): share out the parts of long contexts as well */
-    job->split = job->parts_max > 1 && pool_threads(be->pool) > 1 && job->n_tiles < 8 * pool_threads(be->pool);
+    job->split = job->parts_max > 1 && pool_threads(be->pool) > 1 &&
+                 job->n_tiles < 8 * pool_threads(be->pool);
     if (!job->split) {
         pool_run(be->pool, job->n_tiles, tile_task, job);
         return;
@@ -242,15 +273,29 @@ static void run_attention(struct attention_job *job, int n_rows)
     merge_parts(job);
 }
 
-void backend_attention(struct backend *be, const struct kv *kv, const struct kv_rows *rows, const struct attention *p)
+void backend_attention(struct backend *be, const struct kv *kv, const struct kv_rows *rows,
+                       const struct attention *p)
 {
     ASSERT(p->layer >= 0 && p->layer < kv->o.n_layers && rows->n_rows >= 0);
     if (!rows->n_rows) return;
-    for (int i = 0; i < rows->n_rows; i++) ASSERT(rows->pos[i] >= 0);
-    struct attention_job job = {.be = be, .n_heads = p->n_heads, .n_kv_heads = kv->o.n_kv_heads, .head_dim = kv->o.head_dim,
-                                .block_tokens = kv->o.block_tokens, .lanes = kv->lanes, .v_offset = kv->v_offset, .f32 = kv->f32,
-                                .scale = p->scale, .softcap = p->softcap, .q = p->q, .out = p->out, .kv = kv, .rows = rows,
-                                .layer = p->layer, .window = p->window};
+    for (int i = 0; i < rows->n_rows; i++)
+        ASSERT(rows->pos[i] >= 0);
+    struct attention_job job = {.be = be,
+                                .n_heads = p->n_heads,
+                                .n_kv_heads = kv->o.n_kv_heads,
+                                .head_dim = kv->o.head_dim,
+                                .block_tokens = kv->o.block_tokens,
+                                .lanes = kv->lanes,
+                                .v_offset = kv->v_offset,
+                                .f32 = kv->f32,
+                                .scale = p->scale,
+                                .softcap = p->softcap,
+                                .q = p->q,
+                                .out = p->out,
+                                .kv = kv,
+                                .rows = rows,
+                                .layer = p->layer,
+                                .window = p->window};
     run_attention(&job, rows->n_rows);
 }
 
@@ -270,20 +315,24 @@ static void pack_task(void *arg, int task_i, int thread_i)
     const struct attention_full *p = job->p;
     int segment = task_i / p->n_heads, head = task_i % p->n_heads, n = p->head_dim;
     int first = job->segment_first[segment], length = job->segment_first[segment + 1] - first;
-    size_t n_blocks = (size_t)(length + FULL_BLOCK - 1) / FULL_BLOCK, block_floats = (size_t)(2 * FULL_BLOCK) * (size_t)n;
-    float *base = job->packed + (job->segment_block[segment] + (size_t)head * n_blocks) * block_floats;
+    size_t n_blocks = (size_t)(length + FULL_BLOCK - 1) / FULL_BLOCK,
+           block_floats = (size_t)(2 * FULL_BLOCK) * (size_t)n;
+    float *base =
+        job->packed + (job->segment_block[segment] + (size_t)head * n_blocks) * block_floats;
     memset(base, 0, n_blocks * block_floats * sizeof(float));
     for (int i = 0; i < length; i++) {
         float *b = base + (size_t)(i / FULL_BLOCK) * block_floats;
         size_t at = ((size_t)(first + i) * (size_t)p->n_heads + (size_t)head) * (size_t)n;
-        for (int d = 0; d < n; d++) b[d * FULL_BLOCK + i % FULL_BLOCK] = p->k[at + (size_t)d];
+        for (int d = 0; d < n; d++)
+            b[d * FULL_BLOCK + i % FULL_BLOCK] = p->k[at + (size_t)d];
         memcpy(b + (FULL_BLOCK + i % FULL_BLOCK) * n, p->v + at, (size_t)n * sizeof(float));
     }
 }
 
 void backend_attention_full(struct backend *be, const struct attention_full *p)
 {
-    ASSERT(p->n_segments >= 0 && p->head_dim >= 8 && p->head_dim % 8 == 0 && p->head_dim <= ATTEND_HEAD_MAX);
+    ASSERT(p->n_segments >= 0 && p->head_dim >= 8 && p->head_dim % 8 == 0 &&
+           p->head_dim <= ATTEND_HEAD_MAX);
     if (!p->n_segments) return;
     size_t n = (size_t)p->n_segments, n_rows = 0, n_blocks = 0;
     for (size_t i = 0; i < n; i++) {
@@ -291,22 +340,38 @@ void backend_attention_full(struct backend *be, const struct attention_full *p)
         n_rows += (size_t)p->length[i];
         n_blocks += (size_t)(p->length[i] + FULL_BLOCK - 1) / FULL_BLOCK * (size_t)p->n_heads;
     }
-    size_t *segment_block = scratch_need(&be->segments, n * sizeof(size_t) + (n + 1 + n_rows) * sizeof(int32_t));
-    int32_t *segment_first = (int32_t *)(void *)(segment_block + n), *segment = segment_first + n + 1;
+    size_t *segment_block =
+        scratch_need(&be->segments, n * sizeof(size_t) + (n + 1 + n_rows) * sizeof(int32_t));
+    int32_t *segment_first = (int32_t *)(void *)(segment_block + n),
+            *segment = segment_first + n + 1;
     size_t row = 0, block = 0;
     for (size_t i = 0; i < n; i++) {
         segment_first[i] = (int32_t)row;
         segment_block[i] = block;
         block += (size_t)(p->length[i] + FULL_BLOCK - 1) / FULL_BLOCK * (size_t)p->n_heads;
-        for (int r = 0; r < p->length[i]; r++) segment[row++] = (int32_t)i;
+        for (int r = 0; r < p->length[i]; r++)
+            segment[row++] = (int32_t)i;
     }
     segment_first[n] = (int32_t)row;
-    struct full_job full = {p, scratch_need(&be->kv_f32, n_blocks * (size_t)(2 * FULL_BLOCK) * (size_t)p->head_dim * sizeof(float)),
+    struct full_job full = {p,
+                            scratch_need(&be->kv_f32, n_blocks * (size_t)(2 * FULL_BLOCK) *
+                                                          (size_t)p->head_dim * sizeof(float)),
                             segment_first, segment_block};
     pool_run(be->pool, p->n_segments * p->n_heads, pack_task, &full);
-    struct attention_job job = {.be = be, .n_heads = p->n_heads, .n_kv_heads = p->n_heads, .head_dim = p->head_dim,
-                                .block_tokens = FULL_BLOCK, .lanes = FULL_BLOCK, .v_offset = (size_t)FULL_BLOCK * (size_t)p->head_dim,
-                                .f32 = true, .scale = p->scale, .q = p->q, .out = p->out, .packed = full.packed,
-                                .segment = segment, .segment_first = segment_first, .segment_block = segment_block};
+    struct attention_job job = {.be = be,
+                                .n_heads = p->n_heads,
+                                .n_kv_heads = p->n_heads,
+                                .head_dim = p->head_dim,
+                                .block_tokens = FULL_BLOCK,
+                                .lanes = FULL_BLOCK,
+                                .v_offset = (size_t)FULL_BLOCK * (size_t)p->head_dim,
+                                .f32 = true,
+                                .scale = p->scale,
+                                .q = p->q,
+                                .out = p->out,
+                                .packed = full.packed,
+                                .segment = segment,
+                                .segment_first = segment_first,
+                                .segment_block = segment_block};
     run_attention(&job, (int)n_rows);
 }

@@ -20,8 +20,9 @@ static bool cpu_has(const struct kernels *k)
     bool f16c = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16c;
     if (k == &kernels_avx2) return avx2;
-    return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+    return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vnni");
 #else
     return false;
 #endif
@@ -37,7 +38,8 @@ static enum err pick(const char *isa, const struct kernels **out, struct errmsg 
         if (isa && strcmp(isa, all[i]->name)) continue;
         *out = all[i];
         if (cpu_has(all[i])) return OK;
-        if (isa) return err_set(e, ERR_UNSUPPORTED, "%s \"%s\": this CPU does not have it", from, isa);
+        if (isa)
+            return err_set(e, ERR_UNSUPPORTED, "%s \"%s\": this CPU does not have it", from, isa);
     }
     return err_set(e, ERR_INVALID, "%s \"%s\": scalar, avx2 and avx512 are known", from, isa);
 }
@@ -74,14 +76,25 @@ void backend_close(struct backend *be)
     weight_arena_free_all(be);
     struct scratch *all[] = {&be->act_q, &be->act_d, &be->act_s,  &be->act_neg, &be->act_outliers,
                              &be->act_f, &be->part,  &be->kv_f32, &be->tiles,   &be->segments};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) scratch_free(all[i]);
-    for (int i = 0; i < POOL_THREADS_MAX; i++) scratch_free(&be->thread[i]);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        scratch_free(all[i]);
+    for (int i = 0; i < POOL_THREADS_MAX; i++)
+        scratch_free(&be->thread[i]);
     mem_free(be);
 }
 
-const char *backend_isa_name(const struct backend *be) { return be->k->name; }
-int backend_threads(const struct backend *be) { return pool_threads(be->pool); }
-bool backend_is_exact(const struct backend *be) { return be->exact; }
+const char *backend_isa_name(const struct backend *be)
+{
+    return be->k->name;
+}
+int backend_threads(const struct backend *be)
+{
+    return pool_threads(be->pool);
+}
+bool backend_is_exact(const struct backend *be)
+{
+    return be->exact;
+}
 
 void *scratch_need(struct scratch *s, size_t bytes)
 {

@@ -23,12 +23,14 @@ struct kv;     /* paged K and V of every layer */
 
 /* ---- life ---- */
 struct backend_options {
-    int n_threads;   /* 1..64, the caller's thread included; 0 = all cores */
-    const char *isa; /* "scalar", "avx2", "avx512", or NULL: env DEJA_ISA, else the best this CPU has */
+    int n_threads; /* 1..64, the caller's thread included; 0 = all cores */
+    const char
+        *isa; /* "scalar", "avx2", "avx512", or NULL: env DEJA_ISA, else the best this CPU has */
     bool exact;
 };
 /* ERR_INVALID: unknown instruction set or thread count; ERR_UNSUPPORTED: this CPU lacks it. *out is NULL then. */
-MUST enum err backend_open(struct backend **out, const struct backend_options *opt, struct errmsg *e);
+MUST enum err backend_open(struct backend **out, const struct backend_options *opt,
+                           struct errmsg *e);
 void backend_close(struct backend *be); /* after everything made from it is freed; NULL is fine */
 const char *backend_isa_name(const struct backend *be);
 int backend_threads(const struct backend *be);
@@ -37,8 +39,8 @@ bool backend_is_exact(const struct backend *be);
 /* ---- weights ---- */
 /* Copies and repacks (in parallel, into huge pages). bytes: n_out rows of tensor_row_bytes(type, n_in), borrowed for the
  * call, any alignment. n_in is a multiple of the type's block (else ERR_INVALID). ERR_FULL: no memory. */
-MUST enum err weight_new(struct weight **out, struct backend *be, enum tensor_type type, int n_out, int n_in,
-                         const void *bytes, struct errmsg *e);
+MUST enum err weight_new(struct weight **out, struct backend *be, enum tensor_type type, int n_out,
+                         int n_in, const void *bytes, struct errmsg *e);
 void weight_free(struct weight *w); /* NULL is fine */
 int weight_n_out(const struct weight *w);
 int weight_n_in(const struct weight *w);
@@ -46,7 +48,8 @@ size_t weight_bytes(const struct weight *w); /* memory held, repacked */
 
 /* out f32[n_rows][n_in] = row id[i] of w, exact values of the stored type; id in [0,n_out). (Also for position and type
  * embeddings.) The same weight may serve as the output head. accumulate: out += . */
-void backend_embed(struct backend *be, const struct weight *w, const int32_t *id, int n_rows, bool accumulate, float *out);
+void backend_embed(struct backend *be, const struct weight *w, const int32_t *id, int n_rows,
+                   bool accumulate, float *out);
 
 /* ---- linear layers ---- */
 /* What happens to x on its way in, fused with its rounding to int8 (x itself is not changed). */
@@ -59,30 +62,32 @@ enum linear_in {
 };
 enum { LINEAR_WEIGHTS_MAX = 4 };
 struct linear {
-    int n_weights;                              /* 1..LINEAR_WEIGHTS_MAX; all with the same n_in (fused QKV, gate + up) */
+    int n_weights; /* 1..LINEAR_WEIGHTS_MAX; all with the same n_in (fused QKV, gate + up) */
     const struct weight *weight[LINEAR_WEIGHTS_MAX];
-    const float *bias[LINEAR_WEIGHTS_MAX];      /* f32[n_out] or NULL */
-    float *out[LINEAR_WEIGHTS_MAX];             /* f32[n_rows][n_out] */
-    bool accumulate;                            /* out += instead of out = (residual) */
+    const float *bias[LINEAR_WEIGHTS_MAX]; /* f32[n_out] or NULL */
+    float *out[LINEAR_WEIGHTS_MAX];        /* f32[n_rows][n_out] */
+    bool accumulate;                       /* out += instead of out = (residual) */
     enum linear_in in;
-    const float *x;                             /* f32[..][n_in] */
-    const float *x2;                            /* f32[..][n_in], LINEAR_*_MUL only */
-    const float *norm_weight;                   /* f32[n_in], LINEAR_RMSNORM only */
+    const float *x;           /* f32[..][n_in] */
+    const float *x2;          /* f32[..][n_in], LINEAR_*_MUL only */
+    const float *norm_weight; /* f32[n_in], LINEAR_RMSNORM only */
     float eps;
     int n_rows;
-    const int32_t *row;                         /* [n_rows] rows of x to take, or NULL: 0..n_rows-1 */
+    const int32_t *row; /* [n_rows] rows of x to take, or NULL: 0..n_rows-1 */
 };
 void backend_linear(struct backend *be, const struct linear *l);
 
 /* ---- rows of plain numbers ---- x and out may be the same array */
 /* out[i] = x[i] / sqrt(mean(x[i]^2) + eps) * weight. Per-head norms: n_rows = rows * heads, n = head_dim. */
-void backend_rmsnorm(struct backend *be, const float *x, const float *weight, float eps, int n_rows, int n, float *out);
+void backend_rmsnorm(struct backend *be, const float *x, const float *weight, float eps, int n_rows,
+                     int n, float *out);
 struct layernorm {
     const float *weight, *bias; /* f32[n] */
     float eps;
     const float *add; /* f32[n_rows][n] added to x before the norm (residual), or NULL */
 };
-void backend_layernorm(struct backend *be, const float *x, const struct layernorm *p, int n_rows, int n, float *out);
+void backend_layernorm(struct backend *be, const float *x, const struct layernorm *p, int n_rows,
+                       int n, float *out);
 void backend_add(struct backend *be, const float *x, size_t n, float *inout); /* inout += x */
 void backend_scale(struct backend *be, float factor, size_t n, float *inout);
 
@@ -105,7 +110,8 @@ struct kv_options {
     int n_blocks, block_tokens;         /* block_tokens 1..256 */
 };
 /* float16 (float32 in exact mode). Inside a block, K and V of one KV head are contiguous. ERR_FULL: no memory. */
-MUST enum err kv_new(struct kv **out, struct backend *be, const struct kv_options *o, struct errmsg *e);
+MUST enum err kv_new(struct kv **out, struct backend *be, const struct kv_options *o,
+                     struct errmsg *e);
 void kv_free(struct kv *kv);
 size_t kv_bytes(const struct kv *kv);
 /* Bytes one token takes, all layers (also before anything is allocated). */
@@ -114,9 +120,10 @@ size_t kv_bytes_per_token(const struct backend *be, int n_layers, int n_kv_heads
 /* Which position of which sequence each row is. Arrays borrowed for the call. */
 struct kv_rows {
     int n_rows;
-    const int32_t *pos;                /* [n_rows] >= 0 */
-    const int32_t *seq;                /* [n_rows] index into block_table */
-    const int32_t *const *block_table; /* per sequence: physical block of positions [i*block_tokens, ..) */
+    const int32_t *pos; /* [n_rows] >= 0 */
+    const int32_t *seq; /* [n_rows] index into block_table */
+    const int32_t *const
+        *block_table; /* per sequence: physical block of positions [i*block_tokens, ..) */
 };
 /* Turns q f32[n_rows][n_heads*head_dim] in place and k f32[n_rows][n_kv_heads*head_dim] on its way into the store; stores k and v.
  * rope NULL: no rotation. */
@@ -126,19 +133,21 @@ struct rope_store {
     float *q;
     const float *k, *v;
 };
-void backend_rope_store(struct backend *be, struct kv *kv, const struct kv_rows *rows, const struct rope_store *p);
+void backend_rope_store(struct backend *be, struct kv *kv, const struct kv_rows *rows,
+                        const struct rope_store *p);
 
 /* Causal attention of every row over positions 0..pos of its sequence, which must have been stored (its own included).
  * out f32[n_rows][n_heads*head_dim]. */
 struct attention {
     int layer, n_heads;
-    const float *q;  /* f32[n_rows][n_heads*head_dim] */
-    float scale;     /* usually 1/sqrt(head_dim) */
-    int window;      /* only the last `window` positions (own included); 0 = all */
-    float softcap;   /* scores become softcap * tanh(score / softcap); 0 = off */
+    const float *q; /* f32[n_rows][n_heads*head_dim] */
+    float scale;    /* usually 1/sqrt(head_dim) */
+    int window;     /* only the last `window` positions (own included); 0 = all */
+    float softcap;  /* scores become softcap * tanh(score / softcap); 0 = off */
     float *out;
 };
-void backend_attention(struct backend *be, const struct kv *kv, const struct kv_rows *rows, const struct attention *p);
+void backend_attention(struct backend *be, const struct kv *kv, const struct kv_rows *rows,
+                       const struct attention *p);
 
 /* The first n_tokens positions of block src to block dst, all layers (copy-on-write of a shared tail). */
 void kv_copy(struct kv *kv, int dst_block, int src_block, int n_tokens);

@@ -22,14 +22,18 @@ struct rope {
 enum err rope_new(struct rope **out, const struct rope_options *o, struct errmsg *e)
 {
     *out = NULL;
-    ASSERT(o->dims >= 2 && o->dims % 2 == 0 && o->dims <= ATTEND_HEAD_MAX && o->pos_max > 0 && o->base > 0);
+    ASSERT(o->dims >= 2 && o->dims % 2 == 0 && o->dims <= ATTEND_HEAD_MAX && o->pos_max > 0 &&
+           o->base > 0);
     size_t bytes = (size_t)o->pos_max * (size_t)o->dims * sizeof(float);
     float *table = mem_alloc_huge(bytes);
-    if (!table) return err_set(e, ERR_FULL, "no memory for rotations of %d positions (%zu bytes)", o->pos_max, bytes);
+    if (!table)
+        return err_set(e, ERR_FULL, "no memory for rotations of %d positions (%zu bytes)",
+                       o->pos_max, bytes);
     double scale = o->linear_scale > 0 ? o->linear_scale : 1;
     int half = o->dims / 2;
     for (int i = 0; i < half; i++) {
-        double freq = pow(o->base, -2.0 * i / o->dims) / (o->freq_factors ? o->freq_factors[i] : 1.0);
+        double freq =
+            pow(o->base, -2.0 * i / o->dims) / (o->freq_factors ? o->freq_factors[i] : 1.0);
         for (int pos = 0; pos < o->pos_max; pos++) {
             float *t = table + ((size_t)pos * (size_t)half + (size_t)i) * 2;
             t[0] = (float)cos(pos / scale * freq);
@@ -51,7 +55,10 @@ void rope_free(struct rope *r)
 }
 
 /* ---- storage ---- */
-static size_t element_bytes(const struct backend *be) { return be->exact ? 4 : 2; }
+static size_t element_bytes(const struct backend *be)
+{
+    return be->exact ? 4 : 2;
+}
 
 size_t kv_bytes_per_token(const struct backend *be, int n_layers, int n_kv_heads, int head_dim)
 {
@@ -69,7 +76,8 @@ enum err kv_new(struct kv **out, struct backend *be, const struct kv_options *o,
     kv->f32 = be->exact;
     kv->lanes = (o->block_tokens + 7) / 8 * 8;
     kv->v_offset = (size_t)kv->lanes * (size_t)o->head_dim;
-    kv->head_bytes = (kv->v_offset + (size_t)o->block_tokens * (size_t)o->head_dim) * element_bytes(be);
+    kv->head_bytes =
+        (kv->v_offset + (size_t)o->block_tokens * (size_t)o->head_dim) * element_bytes(be);
     kv->block_bytes = kv->head_bytes * (size_t)o->n_kv_heads;
     kv->layer_bytes = kv->block_bytes * (size_t)o->n_blocks;
     kv->bytes = kv->layer_bytes * (size_t)o->n_layers;
@@ -77,7 +85,8 @@ enum err kv_new(struct kv **out, struct backend *be, const struct kv_options *o,
     if (!kv->p) {
         size_t want = kv->bytes;
         mem_free(kv);
-        return err_set(e, ERR_FULL, "no memory for %d KV blocks of %d tokens (%zu bytes)", o->n_blocks, o->block_tokens, want);
+        return err_set(e, ERR_FULL, "no memory for %d KV blocks of %d tokens (%zu bytes)",
+                       o->n_blocks, o->block_tokens, want);
     }
     *out = kv;
     return OK;
@@ -90,15 +99,25 @@ void kv_free(struct kv *kv)
     mem_free(kv);
 }
 
-size_t kv_bytes(const struct kv *kv) { return kv->bytes; }
-size_t kv_block_bytes(const struct kv *kv) { return kv->block_bytes * (size_t)kv->o.n_layers; }
+size_t kv_bytes(const struct kv *kv)
+{
+    return kv->bytes;
+}
+size_t kv_block_bytes(const struct kv *kv)
+{
+    return kv->block_bytes * (size_t)kv->o.n_layers;
+}
 
 uint8_t *kv_head(const struct kv *kv, int layer, int block, int head)
 {
-    return kv->p + (size_t)layer * kv->layer_bytes + (size_t)block * kv->block_bytes + (size_t)head * kv->head_bytes;
+    return kv->p + (size_t)layer * kv->layer_bytes + (size_t)block * kv->block_bytes +
+           (size_t)head * kv->head_bytes;
 }
 
-static void check_block(const struct kv *kv, int block) { ASSERT(block >= 0 && block < kv->o.n_blocks); }
+static void check_block(const struct kv *kv, int block)
+{
+    ASSERT(block >= 0 && block < kv->o.n_blocks);
+}
 
 void kv_copy(struct kv *kv, int dst_block, int src_block, int n_tokens)
 {
@@ -110,7 +129,8 @@ void kv_copy(struct kv *kv, int dst_block, int src_block, int n_tokens)
         for (int h = 0; h < kv->o.n_kv_heads; h++) {
             uint8_t *dst = kv_head(kv, layer, dst_block, h);
             const uint8_t *src = kv_head(kv, layer, src_block, h);
-            for (int d = 0; d < kv->o.head_dim; d++) memcpy(dst + (size_t)d * k_row, src + (size_t)d * k_row, (size_t)n_tokens * el);
+            for (int d = 0; d < kv->o.head_dim; d++)
+                memcpy(dst + (size_t)d * k_row, src + (size_t)d * k_row, (size_t)n_tokens * el);
             memcpy(dst + v_at, src + v_at, (size_t)n_tokens * (size_t)kv->o.head_dim * el);
         }
 }
@@ -119,14 +139,16 @@ void kv_block_read(const struct kv *kv, int block, void *to)
 {
     check_block(kv, block);
     for (int layer = 0; layer < kv->o.n_layers; layer++)
-        memcpy((uint8_t *)to + (size_t)layer * kv->block_bytes, kv_head(kv, layer, block, 0), kv->block_bytes);
+        memcpy((uint8_t *)to + (size_t)layer * kv->block_bytes, kv_head(kv, layer, block, 0),
+               kv->block_bytes);
 }
 
 void kv_block_write(struct kv *kv, int block, const void *from)
 {
     check_block(kv, block);
     for (int layer = 0; layer < kv->o.n_layers; layer++)
-        memcpy(kv_head(kv, layer, block, 0), (const uint8_t *)from + (size_t)layer * kv->block_bytes, kv->block_bytes);
+        memcpy(kv_head(kv, layer, block, 0),
+               (const uint8_t *)from + (size_t)layer * kv->block_bytes, kv->block_bytes);
 }
 
 /* ---- rope and store ---- */
@@ -137,24 +159,30 @@ struct store_job {
     const struct rope_store *p;
 };
 
-static void put_k(const struct kv *kv, const struct kernels *k, uint8_t *head, size_t slot, const float *x)
+static void put_k(const struct kv *kv, const struct kernels *k, uint8_t *head, size_t slot,
+                  const float *x)
 {
     int n = kv->o.head_dim;
     size_t lanes = (size_t)kv->lanes;
     if (kv->f32) {
-        for (int d = 0; d < n; d++) memcpy(head + ((size_t)d * lanes + slot) * 4, x + d, 4);
+        for (int d = 0; d < n; d++)
+            memcpy(head + ((size_t)d * lanes + slot) * 4, x + d, 4);
         return;
     }
     uint16_t h[ATTEND_HEAD_MAX];
     k->to_f16(x, h, n);
-    for (int d = 0; d < n; d++) memcpy(head + ((size_t)d * lanes + slot) * 2, h + d, 2);
+    for (int d = 0; d < n; d++)
+        memcpy(head + ((size_t)d * lanes + slot) * 2, h + d, 2);
 }
 
-static void put_v(const struct kv *kv, const struct kernels *k, uint8_t *head, size_t slot, const float *x)
+static void put_v(const struct kv *kv, const struct kernels *k, uint8_t *head, size_t slot,
+                  const float *x)
 {
     size_t at = kv->v_offset + slot * (size_t)kv->o.head_dim;
-    if (kv->f32) memcpy(head + at * 4, x, (size_t)kv->o.head_dim * 4);
-    else k->to_f16(x, (uint16_t *)(void *)head + at, kv->o.head_dim);
+    if (kv->f32)
+        memcpy(head + at * 4, x, (size_t)kv->o.head_dim * 4);
+    else
+        k->to_f16(x, (uint16_t *)(void *)head + at, kv->o.head_dim);
 }
 
 static void store_row(const struct store_job *job, int i)
@@ -178,7 +206,8 @@ static void store_row(const struct store_job *job, int i)
         }
     }
     for (int h = 0; h < kv->o.n_kv_heads; h++) {
-        size_t at = ((size_t)i * (size_t)kv->o.n_kv_heads + (size_t)h) * (size_t)n, slot = (size_t)(pos % bt);
+        size_t at = ((size_t)i * (size_t)kv->o.n_kv_heads + (size_t)h) * (size_t)n,
+               slot = (size_t)(pos % bt);
         float turned[ATTEND_HEAD_MAX];
         const float *x = p->k + at;
         if (p->rope) {
@@ -196,10 +225,12 @@ static void store_task(void *arg, int task_i, int thread_i)
     (void)thread_i;
     const struct store_job *job = arg;
     int end = (task_i + 1) * ROWS_PER_TASK;
-    for (int i = task_i * ROWS_PER_TASK; i < end && i < job->rows->n_rows; i++) store_row(job, i);
+    for (int i = task_i * ROWS_PER_TASK; i < end && i < job->rows->n_rows; i++)
+        store_row(job, i);
 }
 
-void backend_rope_store(struct backend *be, struct kv *kv, const struct kv_rows *rows, const struct rope_store *p)
+void backend_rope_store(struct backend *be, struct kv *kv, const struct kv_rows *rows,
+                        const struct rope_store *p)
 {
     ASSERT(p->layer >= 0 && p->layer < kv->o.n_layers && rows->n_rows >= 0);
     ASSERT(p->n_heads > 0 && p->n_heads % kv->o.n_kv_heads == 0);

@@ -4,8 +4,10 @@
 #include "engine/backend/room.h"
 
 enum {
-    TILE_GROUP_BYTES = 384 << 10, /* activations that stay in a core's L2 (1 MiB) while panels pass by */
-    ROWS_INLINE_MAX = 4,          /* up to so many rows are transformed by the caller: cheaper than waking anybody */
+    TILE_GROUP_BYTES =
+        384 << 10, /* activations that stay in a core's L2 (1 MiB) while panels pass by */
+    ROWS_INLINE_MAX =
+        4, /* up to so many rows are transformed by the caller: cheaper than waking anybody */
     TASKS_PER_THREAD = 8,
     ROW_TASK_ELEMENTS = 8192,
 };
@@ -17,8 +19,8 @@ struct linear_job {
     bool want_int, want_float;
     int rows_per_task;
     /* gemm */
-    int group_cols, n_groups;                    /* columns are taken group by group */
-    int panel_first[LINEAR_WEIGHTS_MAX + 1];     /* running count of panels over the weights */
+    int group_cols, n_groups;                /* columns are taken group by group */
+    int panel_first[LINEAR_WEIGHTS_MAX + 1]; /* running count of panels over the weights */
     int panels_per_task, tasks_per_group;
 };
 
@@ -51,8 +53,12 @@ static void act_task(void *arg, int task_i, int thread_i)
         size_t row = (size_t)(l->row ? l->row[c] : c), n = (size_t)job->n_in;
         int width, at = tile_of(c, l->n_rows, job->tile_cols, &width);
         size_t k = (size_t)(c - at), runs = (size_t)job->n_runs;
-        struct act_in in = {.in = l->in, .x = l->x + row * n, .x2 = l->x2 ? l->x2 + row * n : NULL, .norm_weight = l->norm_weight,
-                            .eps = l->eps, .n = job->n_in};
+        struct act_in in = {.in = l->in,
+                            .x = l->x + row * n,
+                            .x2 = l->x2 ? l->x2 + row * n : NULL,
+                            .norm_weight = l->norm_weight,
+                            .eps = l->eps,
+                            .n = job->n_in};
         struct act_row out = {.width = width, .n_in = job->n_in};
         if (job->want_int) {
             size_t base = (size_t)at * runs + k;
@@ -79,11 +85,13 @@ static void prepare_rows(struct linear_job *job)
         scratch_need(&be->act_outliers, rows * sizeof(struct outliers));
     }
     if (job->want_float) scratch_need(&be->act_f, rows * n * 4);
-    for (int i = 0; i < pool_threads(be->pool); i++) scratch_need(&be->thread[i], act_tmp_floats(job->n_in) * 4);
+    for (int i = 0; i < pool_threads(be->pool); i++)
+        scratch_need(&be->thread[i], act_tmp_floats(job->n_in) * 4);
     job->rows_per_task = 1 + ROW_TASK_ELEMENTS / job->n_in;
     int n_tasks = (job->l->n_rows + job->rows_per_task - 1) / job->rows_per_task;
     if (job->l->n_rows <= ROWS_INLINE_MAX)
-        for (int i = 0; i < n_tasks; i++) act_task(job, i, 0);
+        for (int i = 0; i < n_tasks; i++)
+            act_task(job, i, 0);
     else
         pool_run(be->pool, n_tasks, act_task, job);
 }
@@ -96,8 +104,11 @@ static void panel_columns(const struct linear_job *job, int weight_i, int panel_
     const struct weight *w = l->weight[weight_i];
     struct panel p;
     weight_panel(w, panel_i, &p);
-    int r0 = panel_i * w->panel_rows, n_valid = w->n_out - r0 < w->panel_rows ? w->n_out - r0 : w->panel_rows;
-    struct panel_out o = {.out_stride = (size_t)w->n_out, .n_valid = n_valid, .accumulate = l->accumulate,
+    int r0 = panel_i * w->panel_rows,
+        n_valid = w->n_out - r0 < w->panel_rows ? w->n_out - r0 : w->panel_rows;
+    struct panel_out o = {.out_stride = (size_t)w->n_out,
+                          .n_valid = n_valid,
+                          .accumulate = l->accumulate,
                           .bias = l->bias[weight_i] ? l->bias[weight_i] + r0 : NULL};
     size_t n = (size_t)job->n_in, runs = (size_t)job->n_runs;
     for (int c = c0, width; c < c1; c += width) {
@@ -128,11 +139,14 @@ static void gemm_task(void *arg, int task_i, int thread_i)
     int n_panels = job->panel_first[job->l->n_weights];
     if (end > n_panels) end = n_panels;
     for (int i = 0; p < end; p++) {
-        while (p >= job->panel_first[i + 1]) i++;
+        while (p >= job->panel_first[i + 1])
+            i++;
         int panel_i = p - job->panel_first[i];
         float *tmp = (float *)job->be->thread[thread_i].p;
-        if (job->l->weight[i]->packing != PACK_ROWS) panel_columns(job, i, panel_i, c0, c1);
-        else linear_row_scalar(job->l, i, panel_i, (const float *)job->be->act_f.p, tmp);
+        if (job->l->weight[i]->packing != PACK_ROWS)
+            panel_columns(job, i, panel_i, c0, c1);
+        else
+            linear_row_scalar(job->l, i, panel_i, (const float *)job->be->act_f.p, tmp);
     }
 }
 
@@ -159,13 +173,16 @@ void backend_linear(struct backend *be, const struct linear *l)
     if (l->n_rows == 0) return;
     bool gated = l->in == LINEAR_SILU_MUL || l->in == LINEAR_GELU_MUL;
     ASSERT(l->x && (!gated || l->x2) && (l->in != LINEAR_RMSNORM || l->norm_weight));
-    struct linear_job job = {.be = be, .l = l, .n_in = l->weight[0]->n_in, .tile_cols = be->k->tile_cols};
+    struct linear_job job = {
+        .be = be, .l = l, .n_in = l->weight[0]->n_in, .tile_cols = be->k->tile_cols};
     job.n_runs = job.n_in / QUANT_RUN;
     for (int i = 0; i < l->n_weights; i++) {
         const struct weight *w = l->weight[i];
         ASSERT(w->n_in == job.n_in && l->out[i]);
-        if (w->packing == PACK_ROWS || packing_is_float(w->packing)) job.want_float = true;
-        else job.want_int = true;
+        if (w->packing == PACK_ROWS || packing_is_float(w->packing))
+            job.want_float = true;
+        else
+            job.want_int = true;
         job.panel_first[i + 1] = job.panel_first[i] + w->n_panels;
     }
     prepare_rows(&job);

@@ -60,14 +60,18 @@ static void futex_wake(_Atomic uint32_t *word, int n)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
 }
 
-static bool job_open(uint64_t job) { return (uint32_t)job < (uint32_t)(job >> 32); }
+static bool job_open(uint64_t job)
+{
+    return (uint32_t)job < (uint32_t)(job >> 32);
+}
 
 /* Claims and runs until nothing is left. */
 static void work(struct pool *p, int thread_i)
 {
     while (job_open(atomic_load_explicit(&p->job, memory_order_relaxed))) {
         uint64_t job = atomic_fetch_add_explicit(&p->job, 1, memory_order_acq_rel);
-        if (!job_open(job)) return; /* someone was faster; next overshoots by at most one a thread */
+        if (!job_open(job))
+            return; /* someone was faster; next overshoots by at most one a thread */
         uint32_t n_tasks = (uint32_t)(job >> 32);
         p->fn(p->arg, (int)(uint32_t)job, thread_i);
         if (atomic_fetch_add(&p->done, 1) + 1 == n_tasks && atomic_load(&p->caller_sleeps))
@@ -110,14 +114,16 @@ enum err pool_new(struct pool **out, int n_threads, struct errmsg *e)
 {
     *out = NULL;
     if (n_threads < 1 || n_threads > POOL_THREADS_MAX)
-        return err_set(e, ERR_INVALID, "%d threads: between 1 and %d work", n_threads, POOL_THREADS_MAX);
+        return err_set(e, ERR_INVALID, "%d threads: between 1 and %d work", n_threads,
+                       POOL_THREADS_MAX);
     struct pool *p = xcalloc(1, sizeof *p);
     p->n_threads = 1;
     for (int i = 1; i < n_threads; i++) {
         p->worker[i] = (struct worker){.pool = p, .thread_i = i};
         if (pthread_create(&p->worker[i].thread, NULL, worker_main, &p->worker[i])) {
             pool_free(p);
-            return err_set(e, ERR_UNAVAILABLE, "cannot start compute thread %d of %d", i + 1, n_threads);
+            return err_set(e, ERR_UNAVAILABLE, "cannot start compute thread %d of %d", i + 1,
+                           n_threads);
         }
         p->n_threads = i + 1;
     }
@@ -131,11 +137,15 @@ void pool_free(struct pool *p)
     atomic_store(&p->stop, true);
     atomic_fetch_add(&p->epoch, 1);
     futex_wake(&p->epoch, POOL_THREADS_MAX);
-    for (int i = 1; i < p->n_threads; i++) pthread_join(p->worker[i].thread, NULL);
+    for (int i = 1; i < p->n_threads; i++)
+        pthread_join(p->worker[i].thread, NULL);
     mem_free(p);
 }
 
-int pool_threads(const struct pool *p) { return p->n_threads; }
+int pool_threads(const struct pool *p)
+{
+    return p->n_threads;
+}
 
 /* All tasks are claimed; wait for those still running elsewhere. */
 static void wait_done(struct pool *p, uint32_t n_tasks)
@@ -150,17 +160,20 @@ static void wait_done(struct pool *p, uint32_t n_tasks)
         if (!until) until = now + SPIN_US;
         if (now < until) continue;
         atomic_store(&p->caller_sleeps, 1);
-        for (uint32_t seen; (seen = atomic_load(&p->done)) != n_tasks;) futex_wait(&p->done, seen);
+        for (uint32_t seen; (seen = atomic_load(&p->done)) != n_tasks;)
+            futex_wait(&p->done, seen);
         atomic_store(&p->caller_sleeps, 0);
         return;
     }
 }
 
-void pool_run(struct pool *p, int n_tasks, void (*fn)(void *arg, int task_i, int thread_i), void *arg)
+void pool_run(struct pool *p, int n_tasks, void (*fn)(void *arg, int task_i, int thread_i),
+              void *arg)
 {
     ASSERT(n_tasks >= 0);
     if (n_tasks <= 1 || p->n_threads == 1) {
-        for (int i = 0; i < n_tasks; i++) fn(arg, i, 0);
+        for (int i = 0; i < n_tasks; i++)
+            fn(arg, i, 0);
         return;
     }
     p->fn = fn;

@@ -16,6 +16,7 @@ int pool_threads(const struct pool *p);
 
 /* Runs fn(arg, task_i, thread_i) for task_i 0..n_tasks-1 in any order on any thread, and returns
  * when all have finished; what they wrote is visible to the caller. thread_i is 0..n_threads-1, no two at once. */
-void pool_run(struct pool *p, int n_tasks, void (*fn)(void *arg, int task_i, int thread_i), void *arg);
+void pool_run(struct pool *p, int n_tasks, void (*fn)(void *arg, int task_i, int thread_i),
+              void *arg);
 
 #endif

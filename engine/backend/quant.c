@@ -74,8 +74,14 @@ const char *tensor_type_name(uint32_t id)
     return r ? r->name : "unknown";
 }
 
-int tensor_type_block(enum tensor_type t) { return known(t)->block; }
-size_t tensor_type_bytes(enum tensor_type t) { return (size_t)known(t)->bytes; }
+int tensor_type_block(enum tensor_type t)
+{
+    return known(t)->block;
+}
+size_t tensor_type_bytes(enum tensor_type t)
+{
+    return (size_t)known(t)->bytes;
+}
 
 size_t tensor_row_bytes(enum tensor_type t, int64_t n)
 {
@@ -111,10 +117,11 @@ float f16_to_f32(uint16_t h)
 uint16_t f32_to_f16(float f)
 {
     uint32_t u = bits_of_float(f), sign = (u >> 16) & 0x8000, mag = u & 0x7fffffff;
-    if (mag > 0x7f800000u) return (uint16_t)(sign | 0x7e00); /* NaN */
+    if (mag > 0x7f800000u) return (uint16_t)(sign | 0x7e00);  /* NaN */
     if (mag >= 0x477ff000u) return (uint16_t)(sign | 0x7c00); /* rounds past 65504 */
     if (mag < 0x38800000u) { /* subnormal half: let float addition do the rounding */
-        float r = float_of_bits(mag) + 0.5f; /* ulp of [0.5,1) is 2^-24 = the half's smallest step */
+        float r =
+            float_of_bits(mag) + 0.5f; /* ulp of [0.5,1) is 2^-24 = the half's smallest step */
         return (uint16_t)(sign | (bits_of_float(r) - bits_of_float(0.5f)));
     }
     uint32_t r = mag - (112u << 23);
@@ -122,7 +129,10 @@ uint16_t f32_to_f16(float f)
     return (uint16_t)(sign | r >> 13);
 }
 
-float bf16_to_f32(uint16_t h) { return float_of_bits((uint32_t)h << 16); }
+float bf16_to_f32(uint16_t h)
+{
+    return float_of_bits((uint32_t)h << 16);
+}
 
 uint16_t f32_to_bf16(float f)
 {
@@ -132,18 +142,29 @@ uint16_t f32_to_bf16(float f)
 }
 
 /* ---- blocks ---- */
-static uint16_t load16(const uint8_t *p) { return (uint16_t)(p[0] | p[1] << 8); }
+static uint16_t load16(const uint8_t *p)
+{
+    return (uint16_t)(p[0] | p[1] << 8);
+}
 
-bool quant_is_float(enum tensor_type t) { return tensor_type_block(t) == 1; }
+bool quant_is_float(enum tensor_type t)
+{
+    return tensor_type_block(t) == 1;
+}
 
 int quant_offset(enum tensor_type t)
 {
     switch (t) {
-    case TENSOR_Q4_0: return 8;
-    case TENSOR_Q5_0: return 16;
-    case TENSOR_Q6_K: return 32;
-    case TENSOR_Q8_0: return 128;
-    default: return 0;
+    case TENSOR_Q4_0:
+        return 8;
+    case TENSOR_Q5_0:
+        return 16;
+    case TENSOR_Q6_K:
+        return 32;
+    case TENSOR_Q8_0:
+        return 128;
+    default:
+        return 0;
     }
 }
 
@@ -164,7 +185,8 @@ static void nibbles_16(const uint8_t *p, uint8_t *q)
 static void high_bits(const uint8_t *p, uint8_t *q)
 {
     uint32_t h = (uint32_t)load16(p) | (uint32_t)load16(p + 2) << 16;
-    for (int i = 0; i < 32; i++) q[i] |= (uint8_t)((h >> i & 1) << 4);
+    for (int i = 0; i < 32; i++)
+        q[i] |= (uint8_t)((h >> i & 1) << 4);
 }
 
 /* Eight 6-bit scales and eight 6-bit minima in 12 bytes. */
@@ -180,7 +202,8 @@ static void scale_min(const uint8_t *p, int j, uint8_t out[2])
 }
 
 /* Q4_K (high NULL) and Q5_K: 32 bytes carry runs 2c (low nibbles) and 2c+1. */
-static void unpack_k45(const uint8_t *p, const uint8_t *high, const uint8_t *low, int j, struct quant_block *b)
+static void unpack_k45(const uint8_t *p, const uint8_t *high, const uint8_t *low, int j,
+                       struct quant_block *b)
 {
     b->d = load16(p);
     b->m = load16(p + 2);
@@ -212,10 +235,17 @@ void quant_unpack(enum tensor_type t, const void *row, int64_t run, struct quant
     int j = (int)(run % per);
     memset(b, 0, sizeof *b);
     switch (t) {
-    case TENSOR_Q4_K: unpack_k45(p, NULL, p + 16, j, b); return;
-    case TENSOR_Q5_K: unpack_k45(p, p + 16, p + 48, j, b); return;
-    case TENSOR_Q6_K: unpack_k6(p, j, b); return;
-    default: break;
+    case TENSOR_Q4_K:
+        unpack_k45(p, NULL, p + 16, j, b);
+        return;
+    case TENSOR_Q5_K:
+        unpack_k45(p, p + 16, p + 48, j, b);
+        return;
+    case TENSOR_Q6_K:
+        unpack_k6(p, j, b);
+        return;
+    default:
+        break;
     }
     b->d = load16(p);
     p += 2;
@@ -224,7 +254,8 @@ void quant_unpack(enum tensor_type t, const void *row, int64_t run, struct quant
         p += 2;
     }
     if (t == TENSOR_Q8_0) {
-        for (int i = 0; i < QUANT_RUN; i++) b->q[i] = p[i] ^ 0x80;
+        for (int i = 0; i < QUANT_RUN; i++)
+            b->q[i] = p[i] ^ 0x80;
         return;
     }
     bool five = t == TENSOR_Q5_0 || t == TENSOR_Q5_1;
@@ -240,7 +271,8 @@ void quant_values(enum tensor_type t, const struct quant_block *b, float out[QUA
         scale[0] = scale[1] = d * (float)b->sc[0];
         min = -(m * (float)b->sc[1]);
     } else if (t == TENSOR_Q6_K) {
-        for (int h = 0; h < 2; h++) scale[h] = d * (float)(int8_t)b->sc[h];
+        for (int h = 0; h < 2; h++)
+            scale[h] = d * (float)(int8_t)b->sc[h];
     }
     int offset = quant_offset(t);
     bool has_min = quant_has_min(t);
@@ -257,9 +289,11 @@ void dequantise_row(enum tensor_type t, const void *row, float *out, int64_t n)
     if (t == TENSOR_F32) {
         memcpy(out, row, (size_t)n * 4);
     } else if (t == TENSOR_F16) {
-        for (int64_t i = 0; i < n; i++) out[i] = f16_to_f32(load16(p + 2 * i));
+        for (int64_t i = 0; i < n; i++)
+            out[i] = f16_to_f32(load16(p + 2 * i));
     } else if (t == TENSOR_BF16) {
-        for (int64_t i = 0; i < n; i++) out[i] = bf16_to_f32(load16(p + 2 * i));
+        for (int64_t i = 0; i < n; i++)
+            out[i] = bf16_to_f32(load16(p + 2 * i));
     } else {
         struct quant_block b;
         for (int64_t r = 0; r < n / QUANT_RUN; r++) {

@@ -27,8 +27,9 @@ enum tensor_type {
 
 /* Any number may be asked; only the ids above are known. */
 bool tensor_type_known(uint32_t id);
-const char *tensor_type_name(uint32_t id);  /* "Q4_K"; the format's usual name for types we cannot read; "unknown" */
-int tensor_type_block(enum tensor_type t);  /* elements of one block: 1, 32 or 256 */
+const char *tensor_type_name(
+    uint32_t id); /* "Q4_K"; the format's usual name for types we cannot read; "unknown" */
+int tensor_type_block(enum tensor_type t);    /* elements of one block: 1, 32 or 256 */
 size_t tensor_type_bytes(enum tensor_type t); /* bytes of one block */
 /* Bytes of a row of n elements; n is a multiple of the block. */
 size_t tensor_row_bytes(enum tensor_type t, int64_t n);

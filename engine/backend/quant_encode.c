@@ -18,7 +18,10 @@ static int nearest(float x, int lo, int hi)
     return x >= (float)hi ? hi : (int)lrintf(x);
 }
 
-static float inverse(float d) { return d != 0 ? 1 / d : 0; }
+static float inverse(float d)
+{
+    return d != 0 ? 1 / d : 0;
+}
 
 /* The element of greatest magnitude, with its sign. */
 static float peak(const float *x, int n)
@@ -40,13 +43,15 @@ static void range(const float *x, int n, float *lo, float *hi)
 
 static void put_nibbles(uint8_t *p, const uint8_t q[32])
 {
-    for (int i = 0; i < 16; i++) p[i] = (uint8_t)((q[i] & 15) | (q[i + 16] & 15) << 4);
+    for (int i = 0; i < 16; i++)
+        p[i] = (uint8_t)((q[i] & 15) | (q[i + 16] & 15) << 4);
 }
 
 static void put_high(uint8_t *p, const uint8_t q[32])
 {
     uint32_t h = 0;
-    for (int i = 0; i < 32; i++) h |= (uint32_t)(q[i] >> 4 & 1) << i;
+    for (int i = 0; i < 32; i++)
+        h |= (uint32_t)(q[i] >> 4 & 1) << i;
     store16(p, (uint16_t)h);
     store16(p + 2, (uint16_t)(h >> 16));
 }
@@ -57,7 +62,8 @@ static void symmetric(const float *x, uint8_t *p, int half)
     uint16_t d16 = f32_to_f16(peak(x, 32) / (float)-half);
     float id = inverse(f16_to_f32(d16));
     uint8_t q[32];
-    for (int i = 0; i < 32; i++) q[i] = (uint8_t)(nearest(x[i] * id, -half, half - 1) + half);
+    for (int i = 0; i < 32; i++)
+        q[i] = (uint8_t)(nearest(x[i] * id, -half, half - 1) + half);
     store16(p, d16);
     if (half == 16) put_high(p + 2, q);
     put_nibbles(p + (half == 16 ? 6 : 2), q);
@@ -70,7 +76,8 @@ static void with_min(const float *x, uint8_t *p, int top)
     uint16_t d16 = f32_to_f16((hi - lo) / (float)top), m16 = f32_to_f16(lo);
     float id = inverse(f16_to_f32(d16)), m = f16_to_f32(m16);
     uint8_t q[32];
-    for (int i = 0; i < 32; i++) q[i] = (uint8_t)nearest((x[i] - m) * id, 0, top);
+    for (int i = 0; i < 32; i++)
+        q[i] = (uint8_t)nearest((x[i] - m) * id, 0, top);
     store16(p, d16);
     store16(p + 2, m16);
     if (top == 31) put_high(p + 4, q);
@@ -82,7 +89,8 @@ static void eight(const float *x, uint8_t *p)
     uint16_t d16 = f32_to_f16(fabsf(peak(x, 32)) / 127);
     float id = inverse(f16_to_f32(d16));
     store16(p, d16);
-    for (int i = 0; i < 32; i++) p[2 + i] = (uint8_t)(int8_t)nearest(x[i] * id, -127, 127);
+    for (int i = 0; i < 32; i++)
+        p[2 + i] = (uint8_t)(int8_t)nearest(x[i] * id, -127, 127);
 }
 
 static void put_scale_min(uint8_t *p, int j, int sc, int mn)
@@ -155,17 +163,39 @@ static void k6(const float *x, uint8_t *p)
 static void block(enum tensor_type t, const float *x, uint8_t *p)
 {
     switch (t) {
-    case TENSOR_F32: memcpy(p, x, 4); return;
-    case TENSOR_F16: store16(p, f32_to_f16(*x)); return;
-    case TENSOR_BF16: store16(p, f32_to_bf16(*x)); return;
-    case TENSOR_Q4_0: symmetric(x, p, 8); return;
-    case TENSOR_Q5_0: symmetric(x, p, 16); return;
-    case TENSOR_Q4_1: with_min(x, p, 15); return;
-    case TENSOR_Q5_1: with_min(x, p, 31); return;
-    case TENSOR_Q8_0: eight(x, p); return;
-    case TENSOR_Q4_K: k45(x, p, 15); return;
-    case TENSOR_Q5_K: k45(x, p, 31); return;
-    case TENSOR_Q6_K: k6(x, p); return;
+    case TENSOR_F32:
+        memcpy(p, x, 4);
+        return;
+    case TENSOR_F16:
+        store16(p, f32_to_f16(*x));
+        return;
+    case TENSOR_BF16:
+        store16(p, f32_to_bf16(*x));
+        return;
+    case TENSOR_Q4_0:
+        symmetric(x, p, 8);
+        return;
+    case TENSOR_Q5_0:
+        symmetric(x, p, 16);
+        return;
+    case TENSOR_Q4_1:
+        with_min(x, p, 15);
+        return;
+    case TENSOR_Q5_1:
+        with_min(x, p, 31);
+        return;
+    case TENSOR_Q8_0:
+        eight(x, p);
+        return;
+    case TENSOR_Q4_K:
+        k45(x, p, 15);
+        return;
+    case TENSOR_Q5_K:
+        k45(x, p, 31);
+        return;
+    case TENSOR_Q6_K:
+        k6(x, p);
+        return;
     }
     ASSERT(!"unknown tensor type");
 }
@@ -176,5 +206,6 @@ void quantise_row(enum tensor_type t, const float *x, void *row, int64_t n)
     size_t bytes = tensor_type_bytes(t);
     ASSERT(n % step == 0);
     uint8_t *p = row;
-    for (int64_t i = 0; i < n; i += step, p += bytes) block(t, x + i, p);
+    for (int64_t i = 0; i < n; i += step, p += bytes)
+        block(t, x + i, p);
 }

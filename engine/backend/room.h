@@ -17,11 +17,18 @@
  * Float weights: n_in x [R] of f32, f16 or bf16. The scalar set keeps the file's rows as they are. */
 enum packing {
     PACK_ROWS,
-    PACK_Q4_0, PACK_Q4_1, PACK_Q5_0, PACK_Q5_1, PACK_Q8_0,
-    PACK_Q4_K, PACK_Q5_K, PACK_Q6_K,
-    PACK_F32, PACK_F16, PACK_BF16,
+    PACK_Q4_0,
+    PACK_Q4_1,
+    PACK_Q5_0,
+    PACK_Q5_1,
+    PACK_Q8_0,
+    PACK_Q4_K,
+    PACK_Q5_K,
+    PACK_Q6_K,
+    PACK_F32,
+    PACK_F16,
+    PACK_BF16,
 };
-
 
 /* Bytes a row takes in one run, per part; super: per 8 runs. */
 struct run_bytes {
@@ -30,15 +37,24 @@ struct run_bytes {
 static inline struct run_bytes run_bytes(enum packing p)
 {
     switch (p) {
-    case PACK_Q4_0: return (struct run_bytes){16, 0, 2, 0};
-    case PACK_Q4_1: return (struct run_bytes){16, 0, 4, 0};
-    case PACK_Q5_0: return (struct run_bytes){16, 4, 2, 0};
-    case PACK_Q5_1: return (struct run_bytes){16, 4, 4, 0};
-    case PACK_Q8_0: return (struct run_bytes){32, 0, 2, 0};
-    case PACK_Q4_K: return (struct run_bytes){16, 0, 2, 4};
-    case PACK_Q5_K: return (struct run_bytes){16, 4, 2, 4};
-    case PACK_Q6_K: return (struct run_bytes){16, 8, 2, 2};
-    default: return (struct run_bytes){0, 0, 0, 0};
+    case PACK_Q4_0:
+        return (struct run_bytes){16, 0, 2, 0};
+    case PACK_Q4_1:
+        return (struct run_bytes){16, 0, 4, 0};
+    case PACK_Q5_0:
+        return (struct run_bytes){16, 4, 2, 0};
+    case PACK_Q5_1:
+        return (struct run_bytes){16, 4, 4, 0};
+    case PACK_Q8_0:
+        return (struct run_bytes){32, 0, 2, 0};
+    case PACK_Q4_K:
+        return (struct run_bytes){16, 0, 2, 4};
+    case PACK_Q5_K:
+        return (struct run_bytes){16, 4, 2, 4};
+    case PACK_Q6_K:
+        return (struct run_bytes){16, 8, 2, 2};
+    default:
+        return (struct run_bytes){0, 0, 0, 0};
     }
 }
 
@@ -63,7 +79,8 @@ struct panel {
 struct panel_run {
     const uint8_t *q, *high, *scale, *super;
 };
-static inline struct panel_run panel_run(enum packing packing, int panel_rows, const uint8_t *panel, int run)
+static inline struct panel_run panel_run(enum packing packing, int panel_rows, const uint8_t *panel,
+                                         int run)
 {
     struct run_bytes b = run_bytes(packing);
     int rows = panel_rows, record = (b.q + b.high + b.scale) * rows, super = b.super * rows;
@@ -86,20 +103,20 @@ struct outliers {
 struct act_tile {
     int width;
     const int8_t *q;
-    const float *d;     /* scale of each 16 elements */
-    const float *s;     /* sum of d * q over the run */
-    const int32_t *neg; /* minus the sum of each 16 q */
+    const float *d;                  /* scale of each 16 elements */
+    const float *s;                  /* sum of d * q over the run */
+    const int32_t *neg;              /* minus the sum of each 16 q */
     const struct outliers *outliers; /* [width] */
     const float *f;
 };
 /* Where one row of a tile goes; the same layout, writable, already moved to the row's column. */
 struct act_row {
     int width, n_in;
-    int8_t *q;     /* NULL: not wanted */
+    int8_t *q; /* NULL: not wanted */
     float *d, *s;
     int32_t *neg;
     struct outliers *outliers; /* of this row */
-    float *f;      /* NULL: not wanted */
+    float *f;                  /* NULL: not wanted */
 };
 /* The caller's x after the transform of enum linear_in, one row. */
 struct act_in {
@@ -123,22 +140,24 @@ enum {
     ATTEND_QUERIES_MAX = 12,
     ATTEND_PART = 256, /* positions of one pass, rounded down to whole blocks */
     ATTEND_HEAD_MAX = 256,
-    ATTEND_SCORE_STRIDE = ATTEND_PART + 32, /* floats between the scores of two queries; the last vector may spill over */
+    ATTEND_SCORE_STRIDE =
+        ATTEND_PART +
+        32, /* floats between the scores of two queries; the last vector may spill over */
 };
 struct attend {
     const void *const *block; /* [n_blocks] start of the head's K; V follows at v_offset elements */
     int n_blocks, block_tokens, lanes, head_dim;
     size_t v_offset;
-    bool f32;           /* else float16 */
-    int first_pos;      /* position of block[0]'s first token */
-    int n_queries;      /* 1..ATTEND_QUERIES_MAX */
-    const float *q;     /* f32[head_dim][n_queries], already scaled */
+    bool f32;                 /* else float16 */
+    int first_pos;            /* position of block[0]'s first token */
+    int n_queries;            /* 1..ATTEND_QUERIES_MAX */
+    const float *q;           /* f32[head_dim][n_queries], already scaled */
     const int32_t *from, *to; /* per query: sees positions from..to */
     float softcap;
-    float *score;       /* scratch f32[n_queries][ATTEND_SCORE_STRIDE] */
-    int score_stride;   /* ATTEND_SCORE_STRIDE */
-    float *max, *sum;   /* out, per query; max is -inf and sum 0 where nothing was seen */
-    float *acc;         /* out f32[n_queries][head_dim], not divided by sum */
+    float *score;     /* scratch f32[n_queries][ATTEND_SCORE_STRIDE] */
+    int score_stride; /* ATTEND_SCORE_STRIDE */
+    float *max, *sum; /* out, per query; max is -inf and sum 0 where nothing was seen */
+    float *acc;       /* out f32[n_queries][head_dim], not divided by sum */
 };
 
 struct rope_row {
@@ -155,10 +174,13 @@ struct kernels {
     /* x through in, then into the wanted forms. tmp f32[act_tmp_floats(n_in)]. */
     void (*act)(const struct act_in *in, const struct act_row *out, float *tmp);
     void (*rmsnorm)(const float *x, const float *weight, float eps, int n, float *out);
-    void (*layernorm)(const float *x, const float *add, const struct layernorm *p, int n, float *out); /* add: this row's, or NULL */
+    void (*layernorm)(const float *x, const float *add, const struct layernorm *p, int n,
+                      float *out); /* add: this row's, or NULL */
     /* out for each column of the tile */
-    void (*panel_int)(enum packing packing, const struct panel *p, const struct act_tile *t, const struct panel_out *o);
-    void (*panel_float)(enum packing packing, const struct panel *p, const struct act_tile *t, const struct panel_out *o);
+    void (*panel_int)(enum packing packing, const struct panel *p, const struct act_tile *t,
+                      const struct panel_out *o);
+    void (*panel_float)(enum packing packing, const struct panel *p, const struct act_tile *t,
+                        const struct panel_out *o);
     void (*attend)(const struct attend *a);
     void (*rope)(const struct rope_row *r, const float *x, float *out); /* one head; x may be out */
     void (*to_f16)(const float *x, uint16_t *out, int n);
@@ -178,16 +200,20 @@ struct backend {
     struct pool *pool;
     bool exact;
     struct scratch act_q, act_d, act_s, act_neg, act_outliers, act_f; /* linear.c */
-    struct scratch part, kv_f32, tiles, segments;           /* attention.c */
+    struct scratch part, kv_f32, tiles, segments;                     /* attention.c */
     struct scratch thread[POOL_THREADS_MAX];
     struct weight_arena *arena; /* newest first */
     size_t arena_step_bytes;
 };
 
-static inline size_t act_tmp_floats(int n_in) { return (size_t)n_in + (size_t)n_in / ACT_GROUP + 16; }
+static inline size_t act_tmp_floats(int n_in)
+{
+    return (size_t)n_in + (size_t)n_in / ACT_GROUP + 16;
+}
 bool packing_is_float(enum packing p);
 /* One output row of a PACK_ROWS weight for all columns; act f32[n_rows][n_in], tmp f32[n_in]. */
-void linear_row_scalar(const struct linear *l, int weight_i, int row_i, const float *act, float *tmp);
+void linear_row_scalar(const struct linear *l, int weight_i, int row_i, const float *act,
+                       float *tmp);
 void weight_panel(const struct weight *w, int panel_i, struct panel *out);
 /* Exact values of one row. */
 void weight_row(const struct weight *w, int row_i, float *out);

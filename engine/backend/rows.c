@@ -36,14 +36,23 @@ static void embed_task(void *arg, int task_i, int thread_i)
         float *out = job->out + (size_t)i * (size_t)job->n;
         weight_row(job->table, job->id[i], job->accumulate ? tmp : out);
         if (job->accumulate)
-            for (int j = 0; j < job->n; j++) out[j] += tmp[j];
+            for (int j = 0; j < job->n; j++)
+                out[j] += tmp[j];
     }
 }
 
-void backend_embed(struct backend *be, const struct weight *w, const int32_t *id, int n_rows, bool accumulate, float *out)
+void backend_embed(struct backend *be, const struct weight *w, const int32_t *id, int n_rows,
+                   bool accumulate, float *out)
 {
-    for (int i = 0; i < pool_threads(be->pool); i++) scratch_need(&be->thread[i], (size_t)w->n_in * 4);
-    struct rows_job job = {.be = be, .n_rows = n_rows, .n = w->n_in, .table = w, .id = id, .accumulate = accumulate, .out = out};
+    for (int i = 0; i < pool_threads(be->pool); i++)
+        scratch_need(&be->thread[i], (size_t)w->n_in * 4);
+    struct rows_job job = {.be = be,
+                           .n_rows = n_rows,
+                           .n = w->n_in,
+                           .table = w,
+                           .id = id,
+                           .accumulate = accumulate,
+                           .out = out};
     run_rows(&job, embed_task);
 }
 
@@ -57,9 +66,11 @@ static void rmsnorm_task(void *arg, int task_i, int thread_i)
     }
 }
 
-void backend_rmsnorm(struct backend *be, const float *x, const float *weight, float eps, int n_rows, int n, float *out)
+void backend_rmsnorm(struct backend *be, const float *x, const float *weight, float eps, int n_rows,
+                     int n, float *out)
 {
-    struct rows_job job = {.be = be, .n_rows = n_rows, .n = n, .x = x, .weight = weight, .eps = eps, .out = out};
+    struct rows_job job = {
+        .be = be, .n_rows = n_rows, .n = n, .x = x, .weight = weight, .eps = eps, .out = out};
     run_rows(&job, rmsnorm_task);
 }
 
@@ -74,7 +85,8 @@ static void layernorm_task(void *arg, int task_i, int thread_i)
     }
 }
 
-void backend_layernorm(struct backend *be, const float *x, const struct layernorm *p, int n_rows, int n, float *out)
+void backend_layernorm(struct backend *be, const float *x, const struct layernorm *p, int n_rows,
+                       int n, float *out)
 {
     struct rows_job job = {.be = be, .n_rows = n_rows, .n = n, .x = x, .norm = p, .out = out};
     run_rows(&job, layernorm_task);
@@ -84,11 +96,13 @@ void backend_layernorm(struct backend *be, const float *x, const struct layernor
 void backend_add(struct backend *be, const float *x, size_t n, float *inout)
 {
     (void)be;
-    for (size_t i = 0; i < n; i++) inout[i] += x[i];
+    for (size_t i = 0; i < n; i++)
+        inout[i] += x[i];
 }
 
 void backend_scale(struct backend *be, float factor, size_t n, float *inout)
 {
     (void)be;
-    for (size_t i = 0; i < n; i++) inout[i] *= factor;
+    for (size_t i = 0; i < n; i++)
+        inout[i] *= factor;
 }

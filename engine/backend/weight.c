@@ -47,32 +47,52 @@ void weight_arena_free_all(struct backend *be)
 }
 
 /* ---- layout ---- */
-bool packing_is_float(enum packing p) { return p == PACK_F32 || p == PACK_F16 || p == PACK_BF16; }
+bool packing_is_float(enum packing p)
+{
+    return p == PACK_F32 || p == PACK_F16 || p == PACK_BF16;
+}
 
 static enum packing packing_of(const struct backend *be, enum tensor_type t)
 {
     if (!be->k->panel_rows) return PACK_ROWS;
     if (be->exact) return PACK_F32;
     switch (t) {
-    case TENSOR_F32: return PACK_F32;
-    case TENSOR_F16: return PACK_F16;
-    case TENSOR_BF16: return PACK_BF16;
-    case TENSOR_Q4_0: return PACK_Q4_0;
-    case TENSOR_Q4_1: return PACK_Q4_1;
-    case TENSOR_Q5_0: return PACK_Q5_0;
-    case TENSOR_Q5_1: return PACK_Q5_1;
-    case TENSOR_Q8_0: return PACK_Q8_0;
-    case TENSOR_Q4_K: return PACK_Q4_K;
-    case TENSOR_Q5_K: return PACK_Q5_K;
-    case TENSOR_Q6_K: return PACK_Q6_K;
+    case TENSOR_F32:
+        return PACK_F32;
+    case TENSOR_F16:
+        return PACK_F16;
+    case TENSOR_BF16:
+        return PACK_BF16;
+    case TENSOR_Q4_0:
+        return PACK_Q4_0;
+    case TENSOR_Q4_1:
+        return PACK_Q4_1;
+    case TENSOR_Q5_0:
+        return PACK_Q5_0;
+    case TENSOR_Q5_1:
+        return PACK_Q5_1;
+    case TENSOR_Q8_0:
+        return PACK_Q8_0;
+    case TENSOR_Q4_K:
+        return PACK_Q4_K;
+    case TENSOR_Q5_K:
+        return PACK_Q5_K;
+    case TENSOR_Q6_K:
+        return PACK_Q6_K;
     }
     ASSERT(!"unknown tensor type");
     return PACK_ROWS;
 }
 
-static size_t float_bytes(enum packing p) { return p == PACK_F32 ? 4 : 2; }
+static size_t float_bytes(enum packing p)
+{
+    return p == PACK_F32 ? 4 : 2;
+}
 
-static size_t round_line(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
+static size_t round_line(size_t n)
+{
+    return (n + ALIGN - 1) / ALIGN * ALIGN;
+}
 
 static void lay_out(struct weight *w, int panel_rows)
 {
@@ -90,16 +110,22 @@ static void lay_out(struct weight *w, int panel_rows)
         return;
     }
     struct run_bytes b = run_bytes(w->packing);
-    w->panel_bytes = round_line(runs * rows * (size_t)(b.q + b.high + b.scale) + (runs + 7) / 8 * rows * (size_t)b.super);
+    w->panel_bytes = round_line(runs * rows * (size_t)(b.q + b.high + b.scale) +
+                                (runs + 7) / 8 * rows * (size_t)b.super);
 }
 
 void weight_panel(const struct weight *w, int panel_i, struct panel *out)
 {
-    *out = (struct panel){.p = w->panels + (size_t)panel_i * w->panel_bytes, .n_runs = w->n_in / QUANT_RUN, .n_in = w->n_in};
+    *out = (struct panel){.p = w->panels + (size_t)panel_i * w->panel_bytes,
+                          .n_runs = w->n_in / QUANT_RUN,
+                          .n_in = w->n_in};
 }
 
 /* ---- one run of one row in a panel ---- */
-static bool is_k(enum packing p) { return p == PACK_Q4_K || p == PACK_Q5_K || p == PACK_Q6_K; }
+static bool is_k(enum packing p)
+{
+    return p == PACK_Q4_K || p == PACK_Q5_K || p == PACK_Q6_K;
+}
 
 static uint32_t load32(const uint8_t *p)
 {
@@ -107,9 +133,13 @@ static uint32_t load32(const uint8_t *p)
     memcpy(&v, p, 4);
     return v;
 }
-static void store32(uint8_t *p, uint32_t v) { memcpy(p, &v, 4); }
+static void store32(uint8_t *p, uint32_t v)
+{
+    memcpy(p, &v, 4);
+}
 
-static void put_run(const struct weight *w, uint8_t *panel, int r, int run, const struct quant_block *b)
+static void put_run(const struct weight *w, uint8_t *panel, int r, int run,
+                    const struct quant_block *b)
 {
     struct run_bytes size = run_bytes(w->packing);
     int R = w->panel_rows;
@@ -119,12 +149,16 @@ static void put_run(const struct weight *w, uint8_t *panel, int r, int run, cons
     uint32_t bits[2] = {0, 0};
     for (int g = 0; g < 8; g++) { /* four elements at a time: one lane */
         uint32_t x = load32(b->q + 4 * g);
-        if (size.q == 32) store32(q + g * 4 * R + 4 * r, x);
-        else if (g < 4) store32(q + g * 4 * R + 4 * r, (x & 0x0f0f0f0fu) | (load32(b->q + 16 + 4 * g) & 0x0f0f0f0fu) << 4);
+        if (size.q == 32)
+            store32(q + g * 4 * R + 4 * r, x);
+        else if (g < 4)
+            store32(q + g * 4 * R + 4 * r,
+                    (x & 0x0f0f0f0fu) | (load32(b->q + 16 + 4 * g) & 0x0f0f0f0fu) << 4);
         if (size.high == 4) bits[0] |= (x >> 4 & 0x01010101u) << g;
         if (size.high == 8) bits[g / 4] |= (x >> 4 & 0x03030303u) << 2 * (g & 3);
     }
-    for (int i = 0; i < size.high / 4; i++) store32(high + i * 4 * R + 4 * r, bits[i]);
+    for (int i = 0; i < size.high / 4; i++)
+        store32(high + i * 4 * R + 4 * r, bits[i]);
     if (is_k(w->packing)) {
         scale[r] = b->sc[0];
         scale[R + r] = b->sc[1];
@@ -136,7 +170,8 @@ static void put_run(const struct weight *w, uint8_t *panel, int r, int run, cons
     }
 }
 
-static void get_run(const struct weight *w, const uint8_t *panel, int r, int run, struct quant_block *b)
+static void get_run(const struct weight *w, const uint8_t *panel, int r, int run,
+                    struct quant_block *b)
 {
     struct run_bytes size = run_bytes(w->packing);
     int R = w->panel_rows;
@@ -145,10 +180,13 @@ static void get_run(const struct weight *w, const uint8_t *panel, int r, int run
     memset(b, 0, sizeof *b);
     for (int e = 0; e < QUANT_RUN; e++) {
         int g = e / 4, lane = r * 4 + e % 4;
-        if (size.q == 32) b->q[e] = q[g * 4 * R + lane];
-        else b->q[e] = q[(g & 3) * 4 * R + lane] >> (g < 4 ? 0 : 4) & 15;
+        if (size.q == 32)
+            b->q[e] = q[g * 4 * R + lane];
+        else
+            b->q[e] = q[(g & 3) * 4 * R + lane] >> (g < 4 ? 0 : 4) & 15;
         if (size.high == 4) b->q[e] |= (uint8_t)((high[lane] >> g & 1) << 4);
-        if (size.high == 8) b->q[e] |= (uint8_t)((high[(g / 4) * 4 * R + lane] >> 2 * (g & 3) & 3) << 4);
+        if (size.high == 8)
+            b->q[e] |= (uint8_t)((high[(g / 4) * 4 * R + lane] >> 2 * (g & 3) & 3) << 4);
     }
     if (is_k(w->packing)) {
         b->sc[0] = scale[r];
@@ -161,14 +199,17 @@ static void get_run(const struct weight *w, const uint8_t *panel, int r, int run
     }
 }
 
-static void pack_float_row(const struct weight *w, uint8_t *panel, int r, const uint8_t *row, float *tmp)
+static void pack_float_row(const struct weight *w, uint8_t *panel, int r, const uint8_t *row,
+                           float *tmp)
 {
     int R = w->panel_rows;
     if (w->packing == PACK_F32) {
         dequantise_row(w->type, row, tmp, w->n_in);
-        for (int i = 0; i < w->n_in; i++) memcpy(panel + 4 * ((size_t)i * (size_t)R + (size_t)r), tmp + i, 4);
+        for (int i = 0; i < w->n_in; i++)
+            memcpy(panel + 4 * ((size_t)i * (size_t)R + (size_t)r), tmp + i, 4);
     } else {
-        for (int i = 0; i < w->n_in; i++) memcpy(panel + 2 * ((size_t)i * (size_t)R + (size_t)r), row + 2 * i, 2);
+        for (int i = 0; i < w->n_in; i++)
+            memcpy(panel + 2 * ((size_t)i * (size_t)R + (size_t)r), row + 2 * i, 2);
     }
 }
 
@@ -191,8 +232,10 @@ static void pack_task(void *arg, int task_i, int thread_i)
         for (int r = 0; r < w->panel_rows && i * w->panel_rows + r < w->n_out; r++) {
             const uint8_t *row = job->bytes + (size_t)(i * w->panel_rows + r) * row_bytes;
             struct quant_block b;
-            if (w->packing == PACK_ROWS) memcpy(panel, row, row_bytes);
-            else if (packing_is_float(w->packing)) pack_float_row(w, panel, r, row, tmp);
+            if (w->packing == PACK_ROWS)
+                memcpy(panel, row, row_bytes);
+            else if (packing_is_float(w->packing))
+                pack_float_row(w, panel, r, row, tmp);
             else
                 for (int run = 0; run < w->n_in / QUANT_RUN; run++) {
                     quant_unpack(w->type, row, run, &b);
@@ -202,19 +245,22 @@ static void pack_task(void *arg, int task_i, int thread_i)
     }
 }
 
-enum err weight_new(struct weight **out, struct backend *be, enum tensor_type type, int n_out, int n_in, const void *bytes,
-                    struct errmsg *e)
+enum err weight_new(struct weight **out, struct backend *be, enum tensor_type type, int n_out,
+                    int n_in, const void *bytes, struct errmsg *e)
 {
     *out = NULL;
     if (!tensor_type_known((uint32_t)type))
-        return err_set(e, ERR_UNSUPPORTED, "tensor type %u (%s) cannot be computed with", (unsigned)type, tensor_type_name((uint32_t)type));
+        return err_set(e, ERR_UNSUPPORTED, "tensor type %u (%s) cannot be computed with",
+                       (unsigned)type, tensor_type_name((uint32_t)type));
     if (n_out < 1 || n_in < 1 || n_out > DIM_MAX || n_in > DIM_MAX)
-        return err_set(e, ERR_INVALID, "a matrix of %d x %d: sides between 1 and %d work", n_out, n_in, DIM_MAX);
+        return err_set(e, ERR_INVALID, "a matrix of %d x %d: sides between 1 and %d work", n_out,
+                       n_in, DIM_MAX);
     if (n_in % tensor_type_block(type))
-        return err_set(e, ERR_INVALID, "rows of %d elements in %s: a multiple of %d is needed", n_in, tensor_type_name((uint32_t)type),
-                       tensor_type_block(type));
+        return err_set(e, ERR_INVALID, "rows of %d elements in %s: a multiple of %d is needed",
+                       n_in, tensor_type_name((uint32_t)type), tensor_type_block(type));
     struct weight *w = xcalloc(1, sizeof *w);
-    *w = (struct weight){.type = type, .packing = packing_of(be, type), .n_out = n_out, .n_in = n_in};
+    *w = (struct weight){
+        .type = type, .packing = packing_of(be, type), .n_out = n_out, .n_in = n_in};
     lay_out(w, be->k->panel_rows);
     w->panels = arena_take(be, (size_t)w->n_panels * w->panel_bytes, &w->arena);
     if (!w->panels) {
@@ -222,9 +268,11 @@ enum err weight_new(struct weight **out, struct backend *be, enum tensor_type ty
         mem_free(w);
         return err_set(e, ERR_FULL, "no memory for a matrix of %zu bytes", want);
     }
-    for (int i = 0; i < pool_threads(be->pool); i++) scratch_need(&be->thread[i], (size_t)n_in * 4);
+    for (int i = 0; i < pool_threads(be->pool); i++)
+        scratch_need(&be->thread[i], (size_t)n_in * 4);
     struct pack_job job = {be, w, bytes, 1 + w->n_panels / 256};
-    pool_run(be->pool, (w->n_panels + job.panels_per_task - 1) / job.panels_per_task, pack_task, &job);
+    pool_run(be->pool, (w->n_panels + job.panels_per_task - 1) / job.panels_per_task, pack_task,
+             &job);
     *out = w;
     return OK;
 }
@@ -236,9 +284,18 @@ void weight_free(struct weight *w)
     mem_free(w);
 }
 
-int weight_n_out(const struct weight *w) { return w->n_out; }
-int weight_n_in(const struct weight *w) { return w->n_in; }
-size_t weight_bytes(const struct weight *w) { return (size_t)w->n_panels * w->panel_bytes; }
+int weight_n_out(const struct weight *w)
+{
+    return w->n_out;
+}
+int weight_n_in(const struct weight *w)
+{
+    return w->n_in;
+}
+size_t weight_bytes(const struct weight *w)
+{
+    return (size_t)w->n_panels * w->panel_bytes;
+}
 
 void weight_row(const struct weight *w, int row_i, float *out)
 {

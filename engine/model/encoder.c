@@ -41,7 +41,8 @@ static int tokenize(const struct encoder *enc, struct str text, struct token_lis
     }
     int n_unknown = 0;
     int32_t unk = tokenizer_unk(enc->tokenizer);
-    for (size_t i = 0; i < list->n; i++) n_unknown += list->ids[i] == unk;
+    for (size_t i = 0; i < list->n; i++)
+        n_unknown += list->ids[i] == unk;
     return n_unknown;
 }
 
@@ -71,7 +72,8 @@ static enum err prepare(struct encoder *enc, struct str text)
     int n_unknown = tokenize(enc, text, &enc->tokens);
     if (enc->tokens.failed || enc->tokens.n > (size_t)enc->dims.max_tokens) return ERR_TOO_LARGE;
     int n_pieces = (int)enc->tokens.n - 2; /* without [CLS] and [SEP] */
-    if (n_pieces > 0 && (float)n_unknown > enc->unknown_share_max * (float)n_pieces) return ERR_UNSUPPORTED;
+    if (n_pieces > 0 && (float)n_unknown > enc->unknown_share_max * (float)n_pieces)
+        return ERR_UNSUPPORTED;
     return enc->tokens.n > 0 ? OK : ERR_UNSUPPORTED;
 }
 
@@ -108,19 +110,26 @@ static void attend(struct encoder *enc, int n_segments)
 }
 
 /* y = W in(x) + b, then x = norm(x + y). */
-static void add_and_norm(struct encoder *enc, const struct encoder_matrix *m, const float *x, enum linear_in in,
-                         const struct encoder_norm *norm, int n_rows)
+static void add_and_norm(struct encoder *enc, const struct encoder_matrix *m, const float *x,
+                         enum linear_in in, const struct encoder_norm *norm, int n_rows)
 {
-    struct linear l = {
-        .n_weights = 1, .weight = {m->weight}, .bias = {m->bias}, .out = {enc->y}, .in = in, .x = x, .n_rows = n_rows};
+    struct linear l = {.n_weights = 1,
+                       .weight = {m->weight},
+                       .bias = {m->bias},
+                       .out = {enc->y},
+                       .in = in,
+                       .x = x,
+                       .n_rows = n_rows};
     backend_linear(enc->be, &l);
-    struct layernorm n = {.weight = norm->weight, .bias = norm->bias, .eps = enc->dims.norm_eps, .add = enc->y};
+    struct layernorm n = {
+        .weight = norm->weight, .bias = norm->bias, .eps = enc->dims.norm_eps, .add = enc->y};
     backend_layernorm(enc->be, enc->x, &n, n_rows, enc->dims.n_embd, enc->x);
 }
 
 static void run_layers(struct encoder *enc, int n_segments, int n_rows)
 {
-    struct layernorm first = {.weight = enc->embd_norm.weight, .bias = enc->embd_norm.bias, .eps = enc->dims.norm_eps};
+    struct layernorm first = {
+        .weight = enc->embd_norm.weight, .bias = enc->embd_norm.bias, .eps = enc->dims.norm_eps};
     backend_embed(enc->be, enc->token_embd, enc->ids, n_rows, false, enc->x);
     backend_embed(enc->be, enc->pos_embd, enc->pos, n_rows, true, enc->x);
     backend_layernorm(enc->be, enc->x, &first, n_rows, enc->dims.n_embd, enc->x);
@@ -129,8 +138,12 @@ static void run_layers(struct encoder *enc, int n_segments, int n_rows)
         project(enc, l, n_rows);
         attend(enc, n_segments);
         add_and_norm(enc, &l->attn_out, enc->att, LINEAR_PLAIN, &l->attn_norm, n_rows);
-        struct linear widen = {
-            .n_weights = 1, .weight = {l->up.weight}, .bias = {l->up.bias}, .out = {enc->up}, .x = enc->x, .n_rows = n_rows};
+        struct linear widen = {.n_weights = 1,
+                               .weight = {l->up.weight},
+                               .bias = {l->up.bias},
+                               .out = {enc->up},
+                               .x = enc->x,
+                               .n_rows = n_rows};
         backend_linear(enc->be, &widen);
         add_and_norm(enc, &l->down, enc->up, LINEAR_GELU, &l->out_norm, n_rows);
     }
@@ -143,13 +156,15 @@ static bool pool(const struct encoder *enc, const float *rows, int n_rows, float
     double square = 0;
     for (int i = 0; i < dim; i++) {
         double sum = 0;
-        for (int r = 0; r < n; r++) sum += (double)rows[(size_t)r * (size_t)dim + (size_t)i];
+        for (int r = 0; r < n; r++)
+            sum += (double)rows[(size_t)r * (size_t)dim + (size_t)i];
         out[i] = (float)(sum / n);
         square += (double)out[i] * (double)out[i];
     }
     if (!isfinite(square) || square <= 0) return false;
     float scale = (float)(1.0 / sqrt(square));
-    for (int i = 0; i < dim; i++) out[i] *= scale;
+    for (int i = 0; i < dim; i++)
+        out[i] *= scale;
     return true;
 }
 
@@ -169,7 +184,8 @@ static void flush(struct encoder *enc, int n_segments, int n_rows, float *out, e
     }
 }
 
-void encoder_embed(struct encoder *enc, const struct str *texts, int n, float *out, enum err *status)
+void encoder_embed(struct encoder *enc, const struct str *texts, int n, float *out,
+                   enum err *status)
 {
     int n_segments = 0, n_rows = 0;
     memset(out, 0, (size_t)n * (size_t)enc->dims.n_embd * sizeof *out);

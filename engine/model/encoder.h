@@ -11,26 +11,30 @@
 struct encoder;
 
 struct encoder_options {
-    int n_threads;           /* 0 = all cores */
-    const char *isa;         /* as in model_options */
-    bool exact;              /* float32 activations and weights throughout: the oracle path */
-    bool keep_f32;           /* do not round F32 and F16 weights to 8 bit at load (4 times the memory, about 3 times the time) */
-    int batch_tokens_max;    /* tokens of one pass; 0 = 1024; at least the model's max_tokens are always allowed */
+    int n_threads;   /* 0 = all cores */
+    const char *isa; /* as in model_options */
+    bool exact;      /* float32 activations and weights throughout: the oracle path */
+    bool
+        keep_f32; /* do not round F32 and F16 weights to 8 bit at load (4 times the memory, about 3 times the time) */
+    int batch_tokens_max; /* tokens of one pass; 0 = 1024; at least the model's max_tokens are always allowed */
     float unknown_share_max; /* largest share of unknown pieces in a text; 0 = 0.3; 1 = any */
 };
 
-MUST enum err encoder_open(struct encoder **out, const char *path, const struct encoder_options *opt, struct errmsg *e);
+MUST enum err encoder_open(struct encoder **out, const char *path,
+                           const struct encoder_options *opt, struct errmsg *e);
 void encoder_close(struct encoder *enc); /* NULL is fine */
 
 int encoder_dim(const struct encoder *enc);
 /* NAME-HASH: vectors of different ids must never be compared. Borrowed until encoder_close. */
 const char *encoder_id(const struct encoder *enc);
-int encoder_max_tokens(const struct encoder *enc); /* of one text, prefix and special tokens included */
+int encoder_max_tokens(
+    const struct encoder *enc); /* of one text, prefix and special tokens included */
 
 /* out f32[n][dim] = the unit vectors of texts[n]; status[i] OK, ERR_TOO_LARGE (over max_tokens), ERR_UNSUPPORTED (too many
  * unknown pieces) or ERR_CORRUPT (no finite vector came out); a refused text's vector is zero. A text's vector is
  * bit-identical whatever else is in the call. */
-void encoder_embed(struct encoder *enc, const struct str *texts, int n, float *out, enum err *status);
+void encoder_embed(struct encoder *enc, const struct str *texts, int n, float *out,
+                   enum err *status);
 
 /* Pieces of text with prefix and special tokens, the unknown ones among them. At most max_tokens + 1 are counted. */
 int encoder_count_tokens(const struct encoder *enc, struct str text, int *n_unknown);

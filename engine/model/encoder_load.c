@@ -23,7 +23,9 @@ static enum err read_window(struct encoder_dims *d, const struct gguf *g, struct
     enum err code = gguf_u32_opt(g, "deja.embed.max_tokens", &max_tokens, e);
     if (code) return code;
     if (max_tokens < 3 || max_tokens > (uint32_t)d->n_pos)
-        return err_set(e, ERR_CORRUPT, "deja.embed.max_tokens: %u must lie between 3 and %d, the positions", max_tokens, d->n_pos);
+        return err_set(e, ERR_CORRUPT,
+                       "deja.embed.max_tokens: %u must lie between 3 and %d, the positions",
+                       max_tokens, d->n_pos);
     d->max_tokens = (int)max_tokens;
     return OK;
 }
@@ -34,11 +36,13 @@ static enum err read_pooling(struct encoder_dims *d, const struct gguf *g, struc
     struct str name = {NULL, 0};
     char shown[32];
     enum err code;
-    if ((code = gguf_u32_opt(g, "bert.pooling_type", &type, e)) || (code = gguf_str_opt(g, "deja.embed.pooling", &name, e)))
+    if ((code = gguf_u32_opt(g, "bert.pooling_type", &type, e)) ||
+        (code = gguf_str_opt(g, "deja.embed.pooling", &name, e)))
         return code;
     if (name.n) type = str_eqz(name, "mean") ? POOL_MEAN : str_eqz(name, "cls") ? POOL_CLS : 0;
     if (type != POOL_MEAN && type != POOL_CLS)
-        return err_set(e, ERR_UNSUPPORTED, "pooling: \"%s\" (type %u) is not supported; mean (1) and cls (2) are",
+        return err_set(e, ERR_UNSUPPORTED,
+                       "pooling: \"%s\" (type %u) is not supported; mean (1) and cls (2) are",
                        gguf_printable(name, shown, sizeof shown), type);
     d->pool_cls = type == POOL_CLS;
     return OK;
@@ -52,7 +56,8 @@ static enum err read_dims(struct encoder_dims *d, const struct gguf *g, struct e
     enum err code = gguf_str(g, "general.architecture", &arch, e);
     if (code) return code == ERR_NOT_FOUND ? ERR_CORRUPT : code;
     if (!str_eqz(arch, "bert"))
-        return err_set(e, ERR_UNSUPPORTED, "general.architecture: \"%s\" is no encoder we read; bert is",
+        return err_set(e, ERR_UNSUPPORTED,
+                       "general.architecture: \"%s\" is no encoder we read; bert is",
                        gguf_printable(arch, shown, sizeof shown));
     memset(d, 0, sizeof *d);
     d->n_layer = d->n_embd = d->n_head = d->n_ff = d->n_pos = -1; /* needed; see plan_int */
@@ -61,14 +66,21 @@ static enum err read_dims(struct encoder_dims *d, const struct gguf *g, struct e
         (code = plan_int(g, arch, "feed_forward_length", 1, EMBD_MAX * 4, &d->n_ff, e)) ||
         (code = plan_int(g, arch, "attention.head_count", 1, 1024, &d->n_head, e)) ||
         (code = plan_int(g, arch, "context_length", 3, POSITIONS_MAX, &d->n_pos, e)) ||
-        (code = plan_float(g, arch, "attention.layer_norm_epsilon", 0, 1e-1f, &d->norm_eps, false, e)))
+        (code =
+             plan_float(g, arch, "attention.layer_norm_epsilon", 0, 1e-1f, &d->norm_eps, false, e)))
         return code;
     if (d->n_embd % d->n_head || d->n_embd / d->n_head % 8 || d->n_embd / d->n_head > 256)
-        return err_set(e, ERR_UNSUPPORTED, "attention.head_count: %d heads of %d dimensions: each must get a multiple of 8, at "
-                       "most 256", d->n_head, d->n_embd);
-    if ((code = gguf_str_array(g, "tokenizer.ggml.tokens", &tokens, &n, e))) return code == ERR_NOT_FOUND ? ERR_CORRUPT : code;
+        return err_set(
+            e, ERR_UNSUPPORTED,
+            "attention.head_count: %d heads of %d dimensions: each must get a multiple of 8, at "
+            "most 256",
+            d->n_head, d->n_embd);
+    if ((code = gguf_str_array(g, "tokenizer.ggml.tokens", &tokens, &n, e)))
+        return code == ERR_NOT_FOUND ? ERR_CORRUPT : code;
     mem_free(tokens);
-    if (n < 1 || n > VOCAB_MAX) return err_set(e, ERR_CORRUPT, "tokenizer.ggml.tokens: %zu tokens, must be 1 to %d", n, VOCAB_MAX);
+    if (n < 1 || n > VOCAB_MAX)
+        return err_set(e, ERR_CORRUPT, "tokenizer.ggml.tokens: %zu tokens, must be 1 to %d", n,
+                       VOCAB_MAX);
     d->n_vocab = (int)n;
     if ((code = read_window(d, g, e))) return code;
     return read_pooling(d, g, e);
@@ -105,7 +117,9 @@ static struct weight *load_weight(struct loader *l, const char *name, int n_in, 
         } else {
             float *row = xcalloc((size_t)n_in, sizeof *row);
             for (int r = 0; r < n_out; r++) {
-                dequantise_row(t->type, (const char *)t->bytes + (size_t)r * tensor_row_bytes(t->type, n_in), row, n_in);
+                dequantise_row(t->type,
+                               (const char *)t->bytes + (size_t)r * tensor_row_bytes(t->type, n_in),
+                               row, n_in);
                 quantise_row(TENSOR_Q8_0, row, rounded + (size_t)r * row_bytes, n_in);
             }
             mem_free(row);
@@ -117,7 +131,8 @@ static struct weight *load_weight(struct loader *l, const char *name, int n_in, 
     return w;
 }
 
-static struct encoder_matrix load_matrix(struct loader *l, int layer, const char *what, int n_in, int n_out)
+static struct encoder_matrix load_matrix(struct loader *l, int layer, const char *what, int n_in,
+                                         int n_out)
 {
     char name[64];
     struct encoder_matrix m;
@@ -142,13 +157,15 @@ static struct encoder_norm load_norm(struct loader *l, const char *what, int n)
 /* Position rows with the type embedding added: every text here is of type 0, so one table does. */
 static struct weight *load_positions(struct loader *l, const struct encoder_dims *d)
 {
-    const struct gguf_tensor *pos = finder_need(&l->find, "position_embd.weight", d->n_embd, d->n_pos);
+    const struct gguf_tensor *pos =
+        finder_need(&l->find, "position_embd.weight", d->n_embd, d->n_pos);
     const struct gguf_tensor *types = gguf_tensor(l->find.g, "token_types.weight");
     struct weight *w = NULL;
     if (types) types = finder_need(&l->find, "token_types.weight", d->n_embd, types->dims[1]);
     if (!pos || l->find.code || !l->enc) return NULL;
     float *table = tensor_to_f32(pos), *type = types ? tensor_to_f32(types) : NULL;
-    for (int i = 0; type && i < d->n_pos * d->n_embd; i++) table[i] += type[i % d->n_embd];
+    for (int i = 0; type && i < d->n_pos * d->n_embd; i++)
+        table[i] += type[i % d->n_embd];
     l->find.code = weight_new(&w, l->enc->be, TENSOR_F32, d->n_pos, d->n_embd, table, l->find.e);
     mem_free(table);
     mem_free(type);
@@ -199,8 +216,11 @@ enum err encoder_check(const struct gguf *g, struct buf *summary, struct errmsg 
     enum err code = read_dims(&d, g, e);
     if (!code) code = load_all(&l, &d);
     if (!code && summary)
-        buf_printf(summary, "bert encoder: %d layers, width %d, %d heads, feed-forward %d, vocabulary %d, texts up to %d tokens, %s "
-                   "pooling, %.1f MB of weights", d.n_layer, d.n_embd, d.n_head, d.n_ff, d.n_vocab, d.max_tokens,
+        buf_printf(summary,
+                   "bert encoder: %d layers, width %d, %d heads, feed-forward %d, vocabulary %d, "
+                   "texts up to %d tokens, %s "
+                   "pooling, %.1f MB of weights",
+                   d.n_layer, d.n_embd, d.n_head, d.n_ff, d.n_vocab, d.max_tokens,
                    d.pool_cls ? "cls" : "mean", (double)l.find.n_bytes / 1e6);
     return code;
 }
@@ -210,7 +230,9 @@ static enum err make_scratch(struct encoder *enc, int batch_tokens_max, struct e
     const struct encoder_dims *d = &enc->dims;
     int rows = batch_tokens_max ? batch_tokens_max : ROWS_DEFAULT;
     if (rows < d->max_tokens) rows = d->max_tokens;
-    if (rows > POSITIONS_MAX) return err_set(e, ERR_RANGE, "batch_tokens_max: %d must be at most %d", rows, POSITIONS_MAX);
+    if (rows > POSITIONS_MAX)
+        return err_set(e, ERR_RANGE, "batch_tokens_max: %d must be at most %d", rows,
+                       POSITIONS_MAX);
     size_t n = (size_t)rows, wide = n * (size_t)d->n_embd;
     enc->rows_max = rows;
     enc->segments_max = rows / 2; /* no text is shorter than [CLS] [SEP] */
@@ -220,8 +242,10 @@ static enum err make_scratch(struct encoder *enc, int batch_tokens_max, struct e
     enc->text_i = xcalloc(n, sizeof *enc->text_i);
     float **arrays[] = {&enc->x, &enc->y, &enc->q, &enc->k, &enc->v, &enc->att};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-        if (!(*arrays[i] = try_calloc(wide, sizeof(float)))) return err_set(e, ERR_FULL, "no memory for %d tokens", rows);
-    if (!(enc->up = try_calloc(n * (size_t)d->n_ff, sizeof(float)))) return err_set(e, ERR_FULL, "no memory for %d tokens", rows);
+        if (!(*arrays[i] = try_calloc(wide, sizeof(float))))
+            return err_set(e, ERR_FULL, "no memory for %d tokens", rows);
+    if (!(enc->up = try_calloc(n * (size_t)d->n_ff, sizeof(float))))
+        return err_set(e, ERR_FULL, "no memory for %d tokens", rows);
     token_list_init(&enc->tokens, (size_t)d->max_tokens + 1);
     return OK;
 }
@@ -231,11 +255,14 @@ static enum err read_identity(struct encoder *enc, const struct gguf *g, struct 
     struct str name = STR("bert"), prefix = {NULL, 0};
     char hash[33], id[128];
     enum err code;
-    if ((code = gguf_str_opt(g, "general.name", &name, e)) || (code = gguf_str_opt(g, "deja.embed.id", &name, e)) ||
+    if ((code = gguf_str_opt(g, "general.name", &name, e)) ||
+        (code = gguf_str_opt(g, "deja.embed.id", &name, e)) ||
         (code = gguf_str_opt(g, "deja.embed.prefix", &prefix, e)))
         return code;
-    if (name.n < 1 || name.n > 64 || !utf8_valid(name)) return err_set(e, ERR_CORRUPT, "deja.embed.id: must be 1 to 64 bytes of text");
-    if (prefix.n > 64 || !utf8_valid(prefix)) return err_set(e, ERR_CORRUPT, "deja.embed.prefix: must be at most 64 bytes of text");
+    if (name.n < 1 || name.n > 64 || !utf8_valid(name))
+        return err_set(e, ERR_CORRUPT, "deja.embed.id: must be 1 to 64 bytes of text");
+    if (prefix.n > 64 || !utf8_valid(prefix))
+        return err_set(e, ERR_CORRUPT, "deja.embed.prefix: must be at most 64 bytes of text");
     hash_hex(hash_bytes(0, gguf_file_bytes(g)), hash);
     (void)snprintf(id, sizeof id, STR_FMT "-%.16s", STR_ARG(name), hash);
     for (char *c = id; *c; c++)
@@ -245,24 +272,27 @@ static enum err read_identity(struct encoder *enc, const struct gguf *g, struct 
     return OK;
 }
 
-static enum err open_all(struct encoder *enc, const struct gguf *g, const struct encoder_options *o, struct errmsg *e)
+static enum err open_all(struct encoder *enc, const struct gguf *g, const struct encoder_options *o,
+                         struct errmsg *e)
 {
     struct backend_options be = {.n_threads = o->n_threads, .isa = o->isa, .exact = o->exact};
     struct loader l = {.enc = enc, .find = {.g = g, .e = e}, .keep_f32 = o->keep_f32 || o->exact};
     enum err code;
     if ((code = read_dims(&enc->dims, g, e)) || (code = read_identity(enc, g, e)) ||
-        (code = tokenizer_from_gguf(&enc->tokenizer, g, e)) || (code = backend_open(&enc->be, &be, e)) ||
-        (code = load_all(&l, &enc->dims)))
+        (code = tokenizer_from_gguf(&enc->tokenizer, g, e)) ||
+        (code = backend_open(&enc->be, &be, e)) || (code = load_all(&l, &enc->dims)))
         return code;
     enc->unknown_share_max = o->unknown_share_max > 0 ? o->unknown_share_max : 0.3f;
     return make_scratch(enc, o->batch_tokens_max, e);
 }
 
-enum err encoder_open(struct encoder **out, const char *path, const struct encoder_options *opt, struct errmsg *e)
+enum err encoder_open(struct encoder **out, const char *path, const struct encoder_options *opt,
+                      struct errmsg *e)
 {
     struct gguf *g;
     *out = NULL;
-    if (opt->batch_tokens_max < 0) return err_set(e, ERR_RANGE, "batch_tokens_max: must be 0 or more");
+    if (opt->batch_tokens_max < 0)
+        return err_set(e, ERR_RANGE, "batch_tokens_max: must be 0 or more");
     enum err code = gguf_open(&g, path, e);
     if (code) return code;
     struct encoder *enc = xcalloc(1, sizeof *enc);
@@ -296,7 +326,8 @@ static void free_layer(struct encoder_layer *l)
 void encoder_close(struct encoder *enc)
 {
     if (!enc) return;
-    for (int i = 0; enc->layers && i < enc->dims.n_layer; i++) free_layer(&enc->layers[i]);
+    for (int i = 0; enc->layers && i < enc->dims.n_layer; i++)
+        free_layer(&enc->layers[i]);
     mem_free(enc->layers);
     weight_free(enc->token_embd);
     weight_free(enc->pos_embd);
@@ -305,7 +336,8 @@ void encoder_close(struct encoder *enc)
     tokenizer_free(enc->tokenizer);
     token_list_fini(&enc->tokens);
     float *arrays[] = {enc->x, enc->y, enc->q, enc->k, enc->v, enc->att, enc->up};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) mem_free(arrays[i]);
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        mem_free(arrays[i]);
     mem_free(enc->ids);
     mem_free(enc->pos);
     mem_free(enc->length);

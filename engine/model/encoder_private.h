@@ -10,7 +10,7 @@ struct encoder_dims {
     int n_layer, n_embd, n_head, n_ff, n_vocab, n_pos;
     int max_tokens; /* of one text, <= n_pos */
     float norm_eps;
-    bool pool_cls;  /* the first row instead of the mean */
+    bool pool_cls; /* the first row instead of the mean */
 };
 
 struct encoder_norm {
@@ -43,7 +43,7 @@ struct encoder {
     int *text_i;        /* [segments_max] which text it is */
     float *x, *y;       /* [rows][n_embd] */
     float *q, *k, *v, *att;
-    float *up;          /* [rows][n_ff] */
+    float *up; /* [rows][n_ff] */
     struct token_list tokens;
 };
 

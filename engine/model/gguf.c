@@ -24,8 +24,9 @@ enum {
     NAME_BYTES_MAX = 127,  /* the format says 64; some writers go beyond */
     ENTRIES_MAX = 1 << 20, /* keys, and tensors: 100 times what the largest models have */
     ALIGNMENT_MAX = 1 << 20,
-    PAIR_BYTES_MIN = 13,   /* u64 length of an empty key, u32 type, one byte */
-    TENSOR_BYTES_MIN = 32, /* u64 length of an empty name, u32 n_dims, one u64, u32 type, u64 offset */
+    PAIR_BYTES_MIN = 13, /* u64 length of an empty key, u32 type, one byte */
+    TENSOR_BYTES_MIN =
+        32, /* u64 length of an empty name, u32 n_dims, one u64, u32 type, u64 offset */
 };
 
 static const uint8_t type_bytes[GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
@@ -61,7 +62,8 @@ const char *gguf_printable(struct str s, char *out, size_t cap)
 {
     ASSERT(cap >= 4);
     size_t n = s.n < cap - 1 ? s.n : cap - 1;
-    for (size_t i = 0; i < n; i++) out[i] = s.p[i] >= 0x20 && s.p[i] < 0x7f ? s.p[i] : '?';
+    for (size_t i = 0; i < n; i++)
+        out[i] = s.p[i] >= 0x20 && s.p[i] < 0x7f ? s.p[i] : '?';
     if (n < s.n) out[n - 1] = out[n - 2] = '.';
     out[n] = 0;
     return out;
@@ -93,21 +95,28 @@ static int tensor_name_order(const void *a, const void *b)
 
 static int tensor_place_order(const void *a, const void *b)
 {
-    const struct gguf_tensor *x = *(const struct gguf_tensor *const *)a, *y = *(const struct gguf_tensor *const *)b;
-    return ((const char *)x->bytes > (const char *)y->bytes) - ((const char *)x->bytes < (const char *)y->bytes);
+    const struct gguf_tensor *x = *(const struct gguf_tensor *const *)a,
+                             *y = *(const struct gguf_tensor *const *)b;
+    return ((const char *)x->bytes > (const char *)y->bytes) -
+           ((const char *)x->bytes < (const char *)y->bytes);
 }
 
-static enum err read_array(struct reader *r, struct gguf_pair *pair, const char *key, struct errmsg *e)
+static enum err read_array(struct reader *r, struct gguf_pair *pair, const char *key,
+                           struct errmsg *e)
 {
     uint32_t type;
     uint64_t n;
-    if (!take(r, &type, 4) || !take(r, &n, 8)) return err_set(e, ERR_CORRUPT, "%s: the file ends inside the array", key);
-    if (type == GGUF_ARRAY) return err_set(e, ERR_UNSUPPORTED, "%s: an array of arrays is not supported", key);
+    if (!take(r, &type, 4) || !take(r, &n, 8))
+        return err_set(e, ERR_CORRUPT, "%s: the file ends inside the array", key);
+    if (type == GGUF_ARRAY)
+        return err_set(e, ERR_UNSUPPORTED, "%s: an array of arrays is not supported", key);
     if (type >= GGUF_TYPES)
-        return err_set(e, ERR_CORRUPT, "%s: array of unknown element type %u, known are 0 to %d", key, type, GGUF_TYPES - 1);
+        return err_set(e, ERR_CORRUPT, "%s: array of unknown element type %u, known are 0 to %d",
+                       key, type, GGUF_TYPES - 1);
     size_t bytes_min = type == GGUF_STRING ? 8 : type_bytes[type];
     if (n > left(r) / bytes_min)
-        return err_set(e, ERR_CORRUPT, "%s: array of %llu elements, but only %zu bytes are left in the file", key,
+        return err_set(e, ERR_CORRUPT,
+                       "%s: array of %llu elements, but only %zu bytes are left in the file", key,
                        (unsigned long long)n, left(r));
     pair->element = type;
     pair->n = (size_t)n;
@@ -118,7 +127,8 @@ static enum err read_array(struct reader *r, struct gguf_pair *pair, const char 
     }
     struct str s;
     for (size_t i = 0; i < pair->n; i++)
-        if (!take_str(r, &s)) return err_set(e, ERR_CORRUPT, "%s[%zu]: the string is longer than the file", key, i);
+        if (!take_str(r, &s))
+            return err_set(e, ERR_CORRUPT, "%s[%zu]: the string is longer than the file", key, i);
     return OK;
 }
 
@@ -127,27 +137,35 @@ static enum err read_pair(struct reader *r, size_t pair_i, struct gguf_pair *pai
     char key[72];
     uint32_t type;
     if (!take_str(r, &pair->key))
-        return err_set(e, ERR_CORRUPT, "metadata key %zu: its length passes the end of the file", pair_i);
+        return err_set(e, ERR_CORRUPT, "metadata key %zu: its length passes the end of the file",
+                       pair_i);
     gguf_printable(pair->key, key, sizeof key);
     if (pair->key.n > KEY_BYTES_MAX)
-        return err_set(e, ERR_CORRUPT, "metadata key %zu (%s): %zu bytes long, the limit is %d", pair_i, key, pair->key.n,
-                       KEY_BYTES_MAX);
+        return err_set(e, ERR_CORRUPT, "metadata key %zu (%s): %zu bytes long, the limit is %d",
+                       pair_i, key, pair->key.n, KEY_BYTES_MAX);
     if (!is_name(pair->key))
-        return err_set(e, ERR_CORRUPT, "metadata key %zu (%s): must be text without control characters", pair_i, key);
-    if (!take(r, &type, 4)) return err_set(e, ERR_CORRUPT, "%s: the file ends before the value's type", key);
+        return err_set(e, ERR_CORRUPT,
+                       "metadata key %zu (%s): must be text without control characters", pair_i,
+                       key);
+    if (!take(r, &type, 4))
+        return err_set(e, ERR_CORRUPT, "%s: the file ends before the value's type", key);
     if (type >= GGUF_TYPES)
-        return err_set(e, ERR_CORRUPT, "%s: unknown value type %u, known are 0 to %d", key, type, GGUF_TYPES - 1);
+        return err_set(e, ERR_CORRUPT, "%s: unknown value type %u, known are 0 to %d", key, type,
+                       GGUF_TYPES - 1);
     pair->type = type;
     if (type == GGUF_ARRAY) return read_array(r, pair, key, e);
     pair->value = r->p;
     pair->n = 1;
     if (type == GGUF_STRING) {
         struct str s;
-        if (!take_str(r, &s)) return err_set(e, ERR_CORRUPT, "%s: the string is longer than the file", key);
+        if (!take_str(r, &s))
+            return err_set(e, ERR_CORRUPT, "%s: the string is longer than the file", key);
         return OK;
     }
-    if (left(r) < type_bytes[type]) return err_set(e, ERR_CORRUPT, "%s: the file ends before the value", key);
-    if (type == GGUF_BOOL && *r->p > 1) return err_set(e, ERR_CORRUPT, "%s: a bool must be 0 or 1, not %d", key, *r->p);
+    if (left(r) < type_bytes[type])
+        return err_set(e, ERR_CORRUPT, "%s: the file ends before the value", key);
+    if (type == GGUF_BOOL && *r->p > 1)
+        return err_set(e, ERR_CORRUPT, "%s: a bool must be 0 or 1, not %d", key, *r->p);
     r->p += type_bytes[type];
     return OK;
 }
@@ -162,7 +180,8 @@ static enum err read_pairs(struct gguf *g, struct reader *r, struct errmsg *e)
     for (size_t i = 1; i < g->n_pairs; i++) {
         char key[72];
         if (str_eq(g->pairs[i - 1].key, g->pairs[i].key))
-            return err_set(e, ERR_CORRUPT, "%s: the key is there twice", gguf_printable(g->pairs[i].key, key, sizeof key));
+            return err_set(e, ERR_CORRUPT, "%s: the key is there twice",
+                           gguf_printable(g->pairs[i].key, key, sizeof key));
     }
     return OK;
 }
@@ -171,12 +190,17 @@ static enum err read_pairs(struct gguf *g, struct reader *r, struct errmsg *e)
 static bool tensor_size(struct gguf_tensor *t)
 {
     int64_t rows;
-    if (__builtin_mul_overflow(t->dims[1], t->dims[2], &rows) || __builtin_mul_overflow(rows, t->dims[3], &rows)) return false;
-    if (t->dims[0] > INT64_MAX / 8) return false; /* 8 bytes an element is more than any type takes */
-    return !__builtin_mul_overflow((size_t)rows, tensor_row_bytes(t->type, t->dims[0]), &t->n_bytes);
+    if (__builtin_mul_overflow(t->dims[1], t->dims[2], &rows) ||
+        __builtin_mul_overflow(rows, t->dims[3], &rows))
+        return false;
+    if (t->dims[0] > INT64_MAX / 8)
+        return false; /* 8 bytes an element is more than any type takes */
+    return !__builtin_mul_overflow((size_t)rows, tensor_row_bytes(t->type, t->dims[0]),
+                                   &t->n_bytes);
 }
 
-static enum err read_tensor(struct reader *r, size_t tensor_i, struct gguf_tensor *t, uint64_t *offset, struct errmsg *e)
+static enum err read_tensor(struct reader *r, size_t tensor_i, struct gguf_tensor *t,
+                            uint64_t *offset, struct errmsg *e)
 {
     char name[72];
     uint32_t n_dims, type;
@@ -184,11 +208,14 @@ static enum err read_tensor(struct reader *r, size_t tensor_i, struct gguf_tenso
         return err_set(e, ERR_CORRUPT, "tensor %zu: its name passes the end of the file", tensor_i);
     gguf_printable(t->name, name, sizeof name);
     if (t->name.n > NAME_BYTES_MAX)
-        return err_set(e, ERR_CORRUPT, "tensor %zu (%s): name of %zu bytes, the limit is %d", tensor_i, name, t->name.n,
-                       NAME_BYTES_MAX);
+        return err_set(e, ERR_CORRUPT, "tensor %zu (%s): name of %zu bytes, the limit is %d",
+                       tensor_i, name, t->name.n, NAME_BYTES_MAX);
     if (!is_name(t->name))
-        return err_set(e, ERR_CORRUPT, "tensor %zu (%s): name must be text without control characters", tensor_i, name);
-    if (!take(r, &n_dims, 4)) return err_set(e, ERR_CORRUPT, "tensor %s: the file ends in its description", name);
+        return err_set(e, ERR_CORRUPT,
+                       "tensor %zu (%s): name must be text without control characters", tensor_i,
+                       name);
+    if (!take(r, &n_dims, 4))
+        return err_set(e, ERR_CORRUPT, "tensor %s: the file ends in its description", name);
     if (n_dims < 1 || n_dims > 4)
         return err_set(e, ERR_CORRUPT, "tensor %s: %u dimensions, must be 1 to 4", name, n_dims);
     t->n_dims = (int)n_dims;
@@ -197,24 +224,30 @@ static enum err read_tensor(struct reader *r, size_t tensor_i, struct gguf_tenso
         if (d < t->n_dims && !take(r, &t->dims[d], 8))
             return err_set(e, ERR_CORRUPT, "tensor %s: the file ends in its dimensions", name);
         if (t->dims[d] < 1)
-            return err_set(e, ERR_CORRUPT, "tensor %s: dimension %d is %lld, must be at least 1", name, d,
-                           (long long)t->dims[d]);
+            return err_set(e, ERR_CORRUPT, "tensor %s: dimension %d is %lld, must be at least 1",
+                           name, d, (long long)t->dims[d]);
     }
     if (!take(r, &type, 4) || !take(r, offset, 8))
         return err_set(e, ERR_CORRUPT, "tensor %s: the file ends in its description", name);
     if (!tensor_type_known(type))
-        return err_set(e, ERR_UNSUPPORTED, "tensor %s: type %u (%s) is not supported; F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, "
-                       "Q8_0, Q4_K, Q5_K, Q6_K are", name, type, tensor_type_name(type));
+        return err_set(
+            e, ERR_UNSUPPORTED,
+            "tensor %s: type %u (%s) is not supported; F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, "
+            "Q8_0, Q4_K, Q5_K, Q6_K are",
+            name, type, tensor_type_name(type));
     t->type = type;
     if (t->dims[0] % tensor_type_block(t->type))
-        return err_set(e, ERR_CORRUPT, "tensor %s: row length %lld is not a multiple of %d, the block of %s", name,
+        return err_set(e, ERR_CORRUPT,
+                       "tensor %s: row length %lld is not a multiple of %d, the block of %s", name,
                        (long long)t->dims[0], tensor_type_block(t->type), tensor_type_name(type));
-    if (!tensor_size(t)) return err_set(e, ERR_CORRUPT, "tensor %s: its size passes 2^64 bytes", name);
+    if (!tensor_size(t))
+        return err_set(e, ERR_CORRUPT, "tensor %s: its size passes 2^64 bytes", name);
     return OK;
 }
 
 /* Offsets become addresses once the data's start is known. */
-static enum err place_tensors(struct gguf *g, const uint64_t *offsets, size_t data_at, uint32_t alignment, struct errmsg *e)
+static enum err place_tensors(struct gguf *g, const uint64_t *offsets, size_t data_at,
+                              uint32_t alignment, struct errmsg *e)
 {
     char name[72];
     size_t data_bytes = g->n_bytes - data_at;
@@ -222,23 +255,30 @@ static enum err place_tensors(struct gguf *g, const uint64_t *offsets, size_t da
         struct gguf_tensor *t = &g->tensors[i];
         gguf_printable(t->name, name, sizeof name);
         if (offsets[i] % alignment)
-            return err_set(e, ERR_CORRUPT, "tensor %s: offset %llu is not a multiple of general.alignment %u", name,
+            return err_set(e, ERR_CORRUPT,
+                           "tensor %s: offset %llu is not a multiple of general.alignment %u", name,
                            (unsigned long long)offsets[i], alignment);
         if (offsets[i] > data_bytes || t->n_bytes > data_bytes - (size_t)offsets[i])
-            return err_set(e, ERR_CORRUPT, "tensor %s: %zu bytes at offset %llu pass the end of the data (%zu bytes); is the "
-                           "file cut off?", name, t->n_bytes, (unsigned long long)offsets[i], data_bytes);
+            return err_set(
+                e, ERR_CORRUPT,
+                "tensor %s: %zu bytes at offset %llu pass the end of the data (%zu bytes); is the "
+                "file cut off?",
+                name, t->n_bytes, (unsigned long long)offsets[i], data_bytes);
         t->bytes = g->bytes + data_at + offsets[i];
     }
-    const struct gguf_tensor **by_place = try_calloc(g->n_tensors ? g->n_tensors : 1, sizeof *by_place);
+    const struct gguf_tensor **by_place =
+        try_calloc(g->n_tensors ? g->n_tensors : 1, sizeof *by_place);
     if (!by_place) return err_set(e, ERR_FULL, "no memory for %zu tensors", g->n_tensors);
-    for (size_t i = 0; i < g->n_tensors; i++) by_place[i] = &g->tensors[i];
+    for (size_t i = 0; i < g->n_tensors; i++)
+        by_place[i] = &g->tensors[i];
     qsort(by_place, g->n_tensors, sizeof *by_place, tensor_place_order);
     enum err code = OK;
     for (size_t i = 1; i < g->n_tensors && !code; i++) {
         const struct gguf_tensor *a = by_place[i - 1], *b = by_place[i];
         char other[72];
         if ((const char *)a->bytes + a->n_bytes > (const char *)b->bytes)
-            code = err_set(e, ERR_CORRUPT, "tensors %s and %s overlap", gguf_printable(a->name, name, sizeof name),
+            code = err_set(e, ERR_CORRUPT, "tensors %s and %s overlap",
+                           gguf_printable(a->name, name, sizeof name),
                            gguf_printable(b->name, other, sizeof other));
     }
     mem_free(by_place);
@@ -251,12 +291,15 @@ static enum err read_tensors(struct gguf *g, struct reader *r, struct errmsg *e)
     enum err code = gguf_u32_opt(g, "general.alignment", &alignment, e);
     if (code) return code;
     if (alignment < 1 || alignment > ALIGNMENT_MAX || (alignment & (alignment - 1)))
-        return err_set(e, ERR_CORRUPT, "general.alignment: %u must be a power of two, at most %d", alignment, ALIGNMENT_MAX);
+        return err_set(e, ERR_CORRUPT, "general.alignment: %u must be a power of two, at most %d",
+                       alignment, ALIGNMENT_MAX);
     uint64_t *offsets = try_calloc(g->n_tensors ? g->n_tensors : 1, sizeof *offsets);
     if (!offsets) return err_set(e, ERR_FULL, "no memory for %zu tensors", g->n_tensors);
-    for (size_t i = 0; i < g->n_tensors && !code; i++) code = read_tensor(r, i, &g->tensors[i], &offsets[i], e);
+    for (size_t i = 0; i < g->n_tensors && !code; i++)
+        code = read_tensor(r, i, &g->tensors[i], &offsets[i], e);
     if (!code) {
-        size_t at = (size_t)(r->p - g->bytes), data_at = (at + alignment - 1) / alignment * alignment;
+        size_t at = (size_t)(r->p - g->bytes),
+               data_at = (at + alignment - 1) / alignment * alignment;
         if (data_at > g->n_bytes && g->n_tensors)
             code = err_set(e, ERR_CORRUPT, "the file ends before the tensor data; is it cut off?");
         else if (g->n_tensors)
@@ -274,7 +317,8 @@ static enum err read_tensors(struct gguf *g, struct reader *r, struct errmsg *e)
     return OK;
 }
 
-static enum err read_counts(struct reader *r, uint64_t *n_tensors, uint64_t *n_pairs, struct errmsg *e)
+static enum err read_counts(struct reader *r, uint64_t *n_tensors, uint64_t *n_pairs,
+                            struct errmsg *e)
 {
     char magic[4];
     uint32_t version;
@@ -282,13 +326,18 @@ static enum err read_counts(struct reader *r, uint64_t *n_tensors, uint64_t *n_p
         return err_set(e, ERR_CORRUPT, "not a GGUF file: it does not start with \"GGUF\"");
     if (!take(r, &version, 4)) return err_set(e, ERR_CORRUPT, "the file ends after its magic");
     if (version < VERSION_MIN || version > VERSION_MAX)
-        return err_set(e, ERR_UNSUPPORTED, "GGUF version %u is not supported; versions 2 and 3, little endian, are", version);
-    if (!take(r, n_tensors, 8) || !take(r, n_pairs, 8)) return err_set(e, ERR_CORRUPT, "the file ends in its header");
+        return err_set(e, ERR_UNSUPPORTED,
+                       "GGUF version %u is not supported; versions 2 and 3, little endian, are",
+                       version);
+    if (!take(r, n_tensors, 8) || !take(r, n_pairs, 8))
+        return err_set(e, ERR_CORRUPT, "the file ends in its header");
     if (*n_pairs > left(r) / PAIR_BYTES_MIN || *n_pairs > ENTRIES_MAX)
-        return err_set(e, ERR_CORRUPT, "header: %llu metadata keys do not fit into the %zu bytes that follow",
+        return err_set(e, ERR_CORRUPT,
+                       "header: %llu metadata keys do not fit into the %zu bytes that follow",
                        (unsigned long long)*n_pairs, left(r));
     if (*n_tensors > left(r) / TENSOR_BYTES_MIN || *n_tensors > ENTRIES_MAX)
-        return err_set(e, ERR_CORRUPT, "header: %llu tensors do not fit into the %zu bytes that follow",
+        return err_set(e, ERR_CORRUPT,
+                       "header: %llu tensors do not fit into the %zu bytes that follow",
                        (unsigned long long)*n_tensors, left(r));
     return OK;
 }
@@ -303,7 +352,8 @@ static enum err parse(struct gguf *g, struct errmsg *e)
     g->n_tensors = (size_t)n_tensors;
     g->pairs = try_calloc(g->n_pairs ? g->n_pairs : 1, sizeof *g->pairs);
     g->tensors = try_calloc(g->n_tensors ? g->n_tensors : 1, sizeof *g->tensors);
-    if (!g->pairs || !g->tensors) return err_set(e, ERR_FULL, "no memory for the file's table of contents");
+    if (!g->pairs || !g->tensors)
+        return err_set(e, ERR_FULL, "no memory for the file's table of contents");
     if ((code = read_pairs(g, &r, e))) return code;
     return read_tensors(g, &r, e);
 }
@@ -337,7 +387,8 @@ enum err gguf_open(struct gguf **out, const char *path, struct errmsg *e)
     else if (st.st_size == 0)
         code = err_set(e, ERR_CORRUPT, "%s: the file is empty", path);
     void *map = code ? MAP_FAILED : mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (!code && map == MAP_FAILED) code = err_set(e, ERR_IO, "%s: cannot be mapped: %s", path, strerror(errno));
+    if (!code && map == MAP_FAILED)
+        code = err_set(e, ERR_IO, "%s: cannot be mapped: %s", path, strerror(errno));
     close(fd);
     if (code) return code;
     (void)madvise(map, (size_t)st.st_size, MADV_WILLNEED);

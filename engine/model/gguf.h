@@ -13,20 +13,20 @@
 struct gguf;
 
 enum gguf_type { /* as stored */
-    GGUF_U8 = 0,
-    GGUF_I8,
-    GGUF_U16,
-    GGUF_I16,
-    GGUF_U32,
-    GGUF_I32,
-    GGUF_F32,
-    GGUF_BOOL,
-    GGUF_STRING,
-    GGUF_ARRAY,
-    GGUF_U64,
-    GGUF_I64,
-    GGUF_F64,
-    GGUF_TYPES /* number of types */
+                 GGUF_U8 = 0,
+                 GGUF_I8,
+                 GGUF_U16,
+                 GGUF_I16,
+                 GGUF_U32,
+                 GGUF_I32,
+                 GGUF_F32,
+                 GGUF_BOOL,
+                 GGUF_STRING,
+                 GGUF_ARRAY,
+                 GGUF_U64,
+                 GGUF_I64,
+                 GGUF_F64,
+                 GGUF_TYPES /* number of types */
 };
 
 struct gguf_tensor {
@@ -48,7 +48,8 @@ void gguf_close(struct gguf *g); /* NULL is fine */
 size_t gguf_n_keys(const struct gguf *g);
 size_t gguf_n_tensors(const struct gguf *g);
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i); /* in name order */
-const struct gguf_tensor *gguf_tensor(const struct gguf *g, const char *name); /* NULL when there is none */
+const struct gguf_tensor *gguf_tensor(const struct gguf *g,
+                                      const char *name); /* NULL when there is none */
 struct str gguf_file_bytes(const struct gguf *g);
 /* Tells the kernel that the mapped pages are not needed soon (weights were copied). Everything stays readable. */
 void gguf_release_pages(const struct gguf *g);
@@ -57,19 +58,24 @@ void gguf_release_pages(const struct gguf *g);
  * *out is untouched. Integers of any width and sign are accepted where the value fits. */
 bool gguf_has(const struct gguf *g, const char *key);
 MUST enum err gguf_u32(const struct gguf *g, const char *key, uint32_t *out, struct errmsg *e);
-MUST enum err gguf_f32(const struct gguf *g, const char *key, float *out, struct errmsg *e); /* f32 or f64, finite */
+MUST enum err gguf_f32(const struct gguf *g, const char *key, float *out,
+                       struct errmsg *e); /* f32 or f64, finite */
 MUST enum err gguf_bool(const struct gguf *g, const char *key, bool *out, struct errmsg *e);
 MUST enum err gguf_str(const struct gguf *g, const char *key, struct str *out, struct errmsg *e);
 /* The same, but a missing key is fine: *out keeps the default it holds. */
 MUST enum err gguf_u32_opt(const struct gguf *g, const char *key, uint32_t *out, struct errmsg *e);
 MUST enum err gguf_f32_opt(const struct gguf *g, const char *key, float *out, struct errmsg *e);
 MUST enum err gguf_bool_opt(const struct gguf *g, const char *key, bool *out, struct errmsg *e);
-MUST enum err gguf_str_opt(const struct gguf *g, const char *key, struct str *out, struct errmsg *e);
+MUST enum err gguf_str_opt(const struct gguf *g, const char *key, struct str *out,
+                           struct errmsg *e);
 
 /* Arrays. *out gets n elements, free with mem_free (NULL when n is 0). The strings themselves are borrowed. */
-MUST enum err gguf_str_array(const struct gguf *g, const char *key, struct str **out, size_t *n, struct errmsg *e);
-MUST enum err gguf_i32_array(const struct gguf *g, const char *key, int32_t **out, size_t *n, struct errmsg *e);
-MUST enum err gguf_f32_array(const struct gguf *g, const char *key, float **out, size_t *n, struct errmsg *e);
+MUST enum err gguf_str_array(const struct gguf *g, const char *key, struct str **out, size_t *n,
+                             struct errmsg *e);
+MUST enum err gguf_i32_array(const struct gguf *g, const char *key, int32_t **out, size_t *n,
+                             struct errmsg *e);
+MUST enum err gguf_f32_array(const struct gguf *g, const char *key, float **out, size_t *n,
+                             struct errmsg *e);
 /* An array of 8-bit integers as bytes, borrowed. */
 MUST enum err gguf_bytes(const struct gguf *g, const char *key, struct str *out, struct errmsg *e);
 

@@ -6,11 +6,12 @@
 #include "engine/model/gguf.h"
 #include "engine/model/gguf_private.h"
 
-static const char *const type_names[GGUF_TYPES] = {"u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
-                                                   "bool", "string", "array", "u64", "i64", "f64"};
+static const char *const type_names[GGUF_TYPES] = {
+    "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};
 static const char *const array_names[GGUF_TYPES] = {
-    "array of u8",   "array of i8",     "array of u16",    "array of i16", "array of u32", "array of i32", "array of f32",
-    "array of bool", "array of string", "array of arrays", "array of u64", "array of i64", "array of f64"};
+    "array of u8",  "array of i8",  "array of u16",  "array of i16",    "array of u32",
+    "array of i32", "array of f32", "array of bool", "array of string", "array of arrays",
+    "array of u64", "array of i64", "array of f64"};
 
 size_t gguf_n_keys(const struct gguf *g)
 {
@@ -48,8 +49,10 @@ const struct gguf_tensor *gguf_tensor(const struct gguf *g, const char *name)
         size_t mid = low + (high - low) / 2;
         int c = name_order(name, g->tensors[mid].name);
         if (c == 0) return &g->tensors[mid];
-        if (c < 0) high = mid;
-        else low = mid + 1;
+        if (c < 0)
+            high = mid;
+        else
+            low = mid + 1;
     }
     return NULL;
 }
@@ -61,8 +64,10 @@ static const struct gguf_pair *find(const struct gguf *g, const char *key)
         size_t mid = low + (high - low) / 2;
         int c = name_order(key, g->pairs[mid].key);
         if (c == 0) return &g->pairs[mid];
-        if (c < 0) high = mid;
-        else low = mid + 1;
+        if (c < 0)
+            high = mid;
+        else
+            low = mid + 1;
     }
     return NULL;
 }
@@ -88,9 +93,11 @@ static enum err missing(const char *key, struct errmsg *e)
     return err_set(e, ERR_NOT_FOUND, "%s: the key is missing", key);
 }
 
-static enum err wrong_type(const char *key, const char *want, const struct gguf_pair *pair, struct errmsg *e)
+static enum err wrong_type(const char *key, const char *want, const struct gguf_pair *pair,
+                           struct errmsg *e)
 {
-    return err_set(e, ERR_INVALID, "%s: must be %s, the file has %s", key, want, pair_type_name(pair));
+    return err_set(e, ERR_INVALID, "%s: must be %s, the file has %s", key, want,
+                   pair_type_name(pair));
 }
 
 /* The integer at p as sign and magnitude, since u64 and i64 share no C type. False: not an integer type. */
@@ -100,20 +107,35 @@ static bool integer_at(enum gguf_type type, const uint8_t *p, bool *negative, ui
     int64_t i = 0;
     *negative = false;
     switch (type) {
-    case GGUF_U8: u = p[0]; break;
-    case GGUF_U16: memcpy(&u, p, 2); break; /* little endian: the low bytes */
-    case GGUF_U32: memcpy(&u, p, 4); break;
-    case GGUF_U64: memcpy(&u, p, 8); break;
-    case GGUF_I8: i = (int8_t)p[0]; break;
-    case GGUF_I16: i = (int16_t)(p[0] | p[1] << 8); break;
+    case GGUF_U8:
+        u = p[0];
+        break;
+    case GGUF_U16:
+        memcpy(&u, p, 2);
+        break; /* little endian: the low bytes */
+    case GGUF_U32:
+        memcpy(&u, p, 4);
+        break;
+    case GGUF_U64:
+        memcpy(&u, p, 8);
+        break;
+    case GGUF_I8:
+        i = (int8_t)p[0];
+        break;
+    case GGUF_I16:
+        i = (int16_t)(p[0] | p[1] << 8);
+        break;
     case GGUF_I32: {
         int32_t v;
         memcpy(&v, p, 4);
         i = v;
         break;
     }
-    case GGUF_I64: memcpy(&i, p, 8); break;
-    default: return false;
+    case GGUF_I64:
+        memcpy(&i, p, 8);
+        break;
+    default:
+        return false;
     }
     *negative = i < 0;
     *magnitude = i < 0 ? 0 - (uint64_t)i : i > 0 ? (uint64_t)i : u;
@@ -126,10 +148,11 @@ enum err gguf_u32(const struct gguf *g, const char *key, uint32_t *out, struct e
     bool negative;
     uint64_t v;
     if (!pair) return missing(key, e);
-    if (!integer_at(pair->type, pair->value, &negative, &v)) return wrong_type(key, "an integer", pair, e);
+    if (!integer_at(pair->type, pair->value, &negative, &v))
+        return wrong_type(key, "an integer", pair, e);
     if (negative || v > UINT32_MAX)
-        return err_set(e, ERR_INVALID, "%s: %s%llu must lie between 0 and 4294967295", key, negative ? "-" : "",
-                       (unsigned long long)v);
+        return err_set(e, ERR_INVALID, "%s: %s%llu must lie between 0 and 4294967295", key,
+                       negative ? "-" : "", (unsigned long long)v);
     *out = (uint32_t)v;
     return OK;
 }
@@ -205,8 +228,8 @@ enum err gguf_str_opt(const struct gguf *g, const char *key, struct str *out, st
 }
 
 /* The array under key and memory for its elements. The count was checked against the file's size, so it is honest. */
-static enum err array_open(const struct gguf *g, const char *key, size_t element_bytes, const struct gguf_pair **pair,
-                           void **elements, struct errmsg *e)
+static enum err array_open(const struct gguf *g, const char *key, size_t element_bytes,
+                           const struct gguf_pair **pair, void **elements, struct errmsg *e)
 {
     *pair = find(g, key);
     *elements = NULL;
@@ -217,7 +240,8 @@ static enum err array_open(const struct gguf *g, const char *key, size_t element
     return *elements ? OK : err_set(e, ERR_FULL, "%s: no memory for %zu elements", key, (*pair)->n);
 }
 
-enum err gguf_str_array(const struct gguf *g, const char *key, struct str **out, size_t *n, struct errmsg *e)
+enum err gguf_str_array(const struct gguf *g, const char *key, struct str **out, size_t *n,
+                        struct errmsg *e)
 {
     const struct gguf_pair *pair;
     void *elements;
@@ -240,7 +264,8 @@ enum err gguf_str_array(const struct gguf *g, const char *key, struct str **out,
 
 static const size_t element_bytes[GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 
-enum err gguf_i32_array(const struct gguf *g, const char *key, int32_t **out, size_t *n, struct errmsg *e)
+enum err gguf_i32_array(const struct gguf *g, const char *key, int32_t **out, size_t *n,
+                        struct errmsg *e)
 {
     const struct gguf_pair *pair;
     void *elements;
@@ -250,7 +275,8 @@ enum err gguf_i32_array(const struct gguf *g, const char *key, int32_t **out, si
     for (size_t i = 0; i < pair->n; i++) {
         bool negative;
         uint64_t v;
-        if (!integer_at(pair->element, pair->value + i * element_bytes[pair->element], &negative, &v)) {
+        if (!integer_at(pair->element, pair->value + i * element_bytes[pair->element], &negative,
+                        &v)) {
             mem_free(elements);
             return wrong_type(key, "array of integers", pair, e);
         }
@@ -265,7 +291,8 @@ enum err gguf_i32_array(const struct gguf *g, const char *key, int32_t **out, si
     return OK;
 }
 
-enum err gguf_f32_array(const struct gguf *g, const char *key, float **out, size_t *n, struct errmsg *e)
+enum err gguf_f32_array(const struct gguf *g, const char *key, float **out, size_t *n,
+                        struct errmsg *e)
 {
     const struct gguf_pair *pair;
     void *elements;

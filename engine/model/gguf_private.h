@@ -7,13 +7,14 @@ struct gguf_pair {
     struct str key;
     enum gguf_type type, element; /* element: of an array */
     size_t n;                     /* elements of an array, else 1 */
-    const uint8_t *value;         /* first byte of the value (string: its length); checked to lie in the file, unaligned */
+    const uint8_t *
+        value; /* first byte of the value (string: its length); checked to lie in the file, unaligned */
 };
 
 struct gguf {
     const uint8_t *bytes;
     size_t n_bytes;
-    bool mapped; /* ours to unmap */
+    bool mapped;             /* ours to unmap */
     struct gguf_pair *pairs; /* [n_pairs] sorted by key */
     size_t n_pairs;
     struct gguf_tensor *tensors; /* [n_tensors] sorted by name */

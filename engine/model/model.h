@@ -14,44 +14,48 @@ struct model;
 struct gguf; /* engine/model/gguf.h */
 
 struct model_info {
-    const char *arch;       /* "llama", "qwen2" */
-    const char *name;       /* general.name, or the file's stem */
+    const char *arch; /* "llama", "qwen2" */
+    const char *name; /* general.name, or the file's stem */
     int n_layer, n_embd, n_head, n_kv_head, head_dim, n_ff, n_vocab;
-    int context_length;     /* positions the model was trained for */
-    uint64_t weight_bytes;  /* sum of tensor bytes in the file */
+    int context_length;    /* positions the model was trained for */
+    uint64_t weight_bytes; /* sum of tensor bytes in the file */
     uint64_t kv_bytes_per_token;
-    char file_hash[65];     /* identity for the prefix cache: sha-256 or a fast 128-bit content hash, hex */
+    char file_hash
+        [65]; /* identity for the prefix cache: sha-256 or a fast 128-bit content hash, hex */
 };
 
 struct model_options {
-    int n_threads;          /* 1..64; 0 = all cores */
-    int block_tokens;       /* tokens of one KV block: 8, 16, 32 or 64 (2 and up under DEJA_RARE) */
-    int n_blocks;           /* KV blocks to allocate, > 0 */
-    int max_batch_tokens;   /* rows of the largest batch, > 0 */
-    int max_seqs;           /* sequences of the largest batch, > 0 */
-    int context_max;        /* positions a sequence may reach; 0 = model's context_length */
-    const char *isa;        /* "scalar", "avx2", "avx512" or NULL = best of this CPU (env DEJA_ISA overrides NULL) */
-    bool exact;             /* true: float32 activations against dequantised weights (the oracle path), slow */
+    int n_threads;        /* 1..64; 0 = all cores */
+    int block_tokens;     /* tokens of one KV block: 8, 16, 32 or 64 (2 and up under DEJA_RARE) */
+    int n_blocks;         /* KV blocks to allocate, > 0 */
+    int max_batch_tokens; /* rows of the largest batch, > 0 */
+    int max_seqs;         /* sequences of the largest batch, > 0 */
+    int context_max;      /* positions a sequence may reach; 0 = model's context_length */
+    const char *
+        isa; /* "scalar", "avx2", "avx512" or NULL = best of this CPU (env DEJA_ISA overrides NULL) */
+    bool exact; /* true: float32 activations against dequantised weights (the oracle path), slow */
 };
 
 /* One forward pass over a flattened batch: decodes and prefill chunks together. Rows of one sequence are adjacent and
  * in position order. All arrays are borrowed for the call. */
 struct model_batch {
-    int n_rows;                 /* 1..max_batch_tokens */
-    const int32_t *token;       /* [n_rows], each in [0,n_vocab) */
-    const int32_t *pos;         /* [n_rows], position in its sequence, from 0 */
-    const int32_t *seq;         /* [n_rows], index into block_table, 0..n_seqs-1 */
-    int n_seqs;                 /* 1..max_seqs */
-    const int32_t *const *block_table; /* [n_seqs] -> physical block of positions [i*block_tokens, ...) ; long enough for
+    int n_rows;           /* 1..max_batch_tokens */
+    const int32_t *token; /* [n_rows], each in [0,n_vocab) */
+    const int32_t *pos;   /* [n_rows], position in its sequence, from 0 */
+    const int32_t *seq;   /* [n_rows], index into block_table, 0..n_seqs-1 */
+    int n_seqs;           /* 1..max_seqs */
+    const int32_t *const *
+        block_table; /* [n_seqs] -> physical block of positions [i*block_tokens, ...) ; long enough for
                                         * the sequence's largest pos in this batch */
-    int n_out;                  /* rows whose logits are wanted, 0..n_rows */
-    const int32_t *out_row;     /* [n_out], ascending row indices */
+    int n_out;       /* rows whose logits are wanted, 0..n_rows */
+    const int32_t *out_row; /* [n_out], ascending row indices */
 };
 
 /* Reads the file, checks every tensor's shape and type, allocates everything. On failure *out is NULL and *e says
  * which key or tensor is wrong and what would be right. Free with model_close. */
-MUST enum err model_open(struct model **out, const char *path, const struct model_options *opt, struct errmsg *e);
-void model_close(struct model *m); /* NULL is fine */
+MUST enum err model_open(struct model **out, const char *path, const struct model_options *opt,
+                         struct errmsg *e);
+void model_close(struct model *m);                          /* NULL is fine */
 const struct model_info *model_info(const struct model *m); /* borrowed until model_close */
 /* The file's metadata, for tokenizer and chat template; borrowed until model_close. */
 const struct gguf *model_gguf(const struct model *m);

@@ -96,7 +96,8 @@ static void keep_wanted(struct model *m, const struct model_batch *b, struct kv_
 {
     size_t n_embd = (size_t)m->plan.n_embd, n_q = (size_t)m->plan.n_head * (size_t)m->plan.head_dim;
     for (int i = 0; i < b->n_out; i++) {
-        size_t from = (size_t)b->out_row[i], to = (size_t)i; /* ascending, so from >= to: nothing is lost */
+        size_t from = (size_t)b->out_row[i],
+               to = (size_t)i; /* ascending, so from >= to: nothing is lost */
         if (from != to) {
             memcpy(m->x + to * n_embd, m->x + from * n_embd, n_embd * sizeof *m->x);
             memcpy(m->q + to * n_q, m->q + from * n_q, n_q * sizeof *m->q);
@@ -112,12 +113,17 @@ static void keep_wanted(struct model *m, const struct model_batch *b, struct kv_
 void model_forward(struct model *m, const struct model_batch *b, float *logits)
 {
     check_batch(m, b);
-    struct kv_rows rows = {.n_rows = b->n_rows, .pos = b->pos, .seq = b->seq, .block_table = b->block_table};
+    struct kv_rows rows = {
+        .n_rows = b->n_rows, .pos = b->pos, .seq = b->seq, .block_table = b->block_table};
     backend_embed(m->be, m->token_embd, b->token, b->n_rows, false, m->x);
     for (int i = 0; i < m->plan.n_layer; i++) {
         project_qkv(m, &m->layers[i], b->n_rows);
-        struct rope_store store = {
-            .rope = m->rope, .layer = i, .n_heads = m->plan.n_head, .q = m->q, .k = m->k, .v = m->v};
+        struct rope_store store = {.rope = m->rope,
+                                   .layer = i,
+                                   .n_heads = m->plan.n_head,
+                                   .q = m->q,
+                                   .k = m->k,
+                                   .v = m->v};
         backend_rope_store(m->be, m->kv, &rows, &store);
         if (i == m->plan.n_layer - 1) keep_wanted(m, b, &rows);
         if (rows.n_rows == 0) return;

@@ -16,43 +16,52 @@ enum {
 
 static enum err check_options(const struct model_options *o, struct errmsg *e)
 {
-    bool block_ok = o->block_tokens == 8 || o->block_tokens == 16 || o->block_tokens == 32 || o->block_tokens == 64;
+    bool block_ok = o->block_tokens == 8 || o->block_tokens == 16 || o->block_tokens == 32 ||
+                    o->block_tokens == 64;
 #ifdef DEJA_RARE
     block_ok = block_ok || o->block_tokens == 2 || o->block_tokens == 4;
 #endif
-    if (!block_ok) return err_set(e, ERR_RANGE, "block_tokens: %d must be 8, 16, 32 or 64", o->block_tokens);
+    if (!block_ok)
+        return err_set(e, ERR_RANGE, "block_tokens: %d must be 8, 16, 32 or 64", o->block_tokens);
     if (o->n_threads < 0 || o->n_threads > THREADS_MAX)
         return err_set(e, ERR_RANGE, "n_threads: %d must be 0 to %d", o->n_threads, THREADS_MAX);
     if (o->n_blocks < 1 || o->n_blocks > BLOCKS_MAX)
         return err_set(e, ERR_RANGE, "n_blocks: %d must be 1 to %d", o->n_blocks, BLOCKS_MAX);
     if (o->max_batch_tokens < 1 || o->max_batch_tokens > ROWS_MAX)
-        return err_set(e, ERR_RANGE, "max_batch_tokens: %d must be 1 to %d", o->max_batch_tokens, ROWS_MAX);
+        return err_set(e, ERR_RANGE, "max_batch_tokens: %d must be 1 to %d", o->max_batch_tokens,
+                       ROWS_MAX);
     if (o->max_seqs < 1 || o->max_seqs > SEQS_MAX)
         return err_set(e, ERR_RANGE, "max_seqs: %d must be 1 to %d", o->max_seqs, SEQS_MAX);
-    if (o->context_max < 0) return err_set(e, ERR_RANGE, "context_max: %d must be 0 or more", o->context_max);
+    if (o->context_max < 0)
+        return err_set(e, ERR_RANGE, "context_max: %d must be 0 or more", o->context_max);
     return OK;
 }
 
-static enum err load_weight(struct model *m, struct weight **out, const struct gguf_tensor *t, struct errmsg *e)
+static enum err load_weight(struct model *m, struct weight **out, const struct gguf_tensor *t,
+                            struct errmsg *e)
 {
     enum err code = weight_new(out, m->be, t->type, (int)t->dims[1], (int)t->dims[0], t->bytes, e);
     return code ? err_prefix(e, code, "tensor " STR_FMT, STR_ARG(t->name)) : OK;
 }
 
-static enum err load_matrix(struct model *m, struct matrix *out, const struct plan_linear *p, struct errmsg *e)
+static enum err load_matrix(struct model *m, struct matrix *out, const struct plan_linear *p,
+                            struct errmsg *e)
 {
     if (p->bias) out->bias = tensor_to_f32(p->bias);
     return load_weight(m, &out->weight, p->weight, e);
 }
 
-static enum err load_layer(struct model *m, struct layer *l, const struct plan_layer *p, struct errmsg *e)
+static enum err load_layer(struct model *m, struct layer *l, const struct plan_layer *p,
+                           struct errmsg *e)
 {
     enum err code;
     l->attn_norm = tensor_to_f32(p->attn_norm);
     l->ffn_norm = tensor_to_f32(p->ffn_norm);
     if ((code = load_matrix(m, &l->q, &p->q, e)) || (code = load_matrix(m, &l->k, &p->k, e)) ||
-        (code = load_matrix(m, &l->v, &p->v, e)) || (code = load_matrix(m, &l->attn_out, &p->attn_out, e)) ||
-        (code = load_matrix(m, &l->gate, &p->gate, e)) || (code = load_matrix(m, &l->up, &p->up, e)))
+        (code = load_matrix(m, &l->v, &p->v, e)) ||
+        (code = load_matrix(m, &l->attn_out, &p->attn_out, e)) ||
+        (code = load_matrix(m, &l->gate, &p->gate, e)) ||
+        (code = load_matrix(m, &l->up, &p->up, e)))
         return code;
     return load_matrix(m, &l->down, &p->down, e);
 }
@@ -65,7 +74,8 @@ static enum err load_weights(struct model *m, struct errmsg *e)
     if (code) return code;
     m->output_norm = tensor_to_f32(p->output_norm);
     m->layers = xcalloc((size_t)p->n_layer, sizeof *m->layers);
-    for (int i = 0; i < p->n_layer && !code; i++) code = load_layer(m, &m->layers[i], &p->layers[i], e);
+    for (int i = 0; i < p->n_layer && !code; i++)
+        code = load_layer(m, &m->layers[i], &p->layers[i], e);
     return code;
 }
 
@@ -102,7 +112,9 @@ static enum err make_memory(struct model *m, struct errmsg *e)
         .block_tokens = m->block_tokens,
     };
     enum err code = kv_new(&m->kv, m->be, &o, e);
-    if (code) return err_prefix(e, code, "KV cache of %d blocks of %d tokens", m->n_blocks, m->block_tokens);
+    if (code)
+        return err_prefix(e, code, "KV cache of %d blocks of %d tokens", m->n_blocks,
+                          m->block_tokens);
     if ((code = make_rope(m, e))) return code;
     int n_q = p->n_head * p->head_dim, n_kv = p->n_kv_head * p->head_dim, rows = m->max_rows;
     m->x = try_rows(rows, p->n_embd);
@@ -114,8 +126,10 @@ static enum err make_memory(struct model *m, struct errmsg *e)
     m->up = try_rows(rows, p->n_ff);
     m->out_pos = try_calloc((size_t)rows, sizeof *m->out_pos);
     m->out_seq = try_calloc((size_t)rows, sizeof *m->out_seq);
-    if (!m->x || !m->q || !m->att || !m->k || !m->v || !m->gate || !m->up || !m->out_pos || !m->out_seq)
-        return err_set(e, ERR_FULL, "no memory for batches of %d tokens: lower max_batch_tokens", rows);
+    if (!m->x || !m->q || !m->att || !m->k || !m->v || !m->gate || !m->up || !m->out_pos ||
+        !m->out_seq)
+        return err_set(e, ERR_FULL, "no memory for batches of %d tokens: lower max_batch_tokens",
+                       rows);
     return OK;
 }
 
@@ -123,9 +137,11 @@ static enum err make_memory(struct model *m, struct errmsg *e)
 static char *display_name(const struct gguf *g, const char *path)
 {
     struct str name = {NULL, 0};
-    if (gguf_str_opt(g, "general.name", &name, NULL) || name.n == 0 || name.n > 200 || !utf8_valid(name)) {
+    if (gguf_str_opt(g, "general.name", &name, NULL) || name.n == 0 || name.n > 200 ||
+        !utf8_valid(name)) {
         name = str_of(path);
-        for (ptrdiff_t at; (at = str_find_char(name, '/')) >= 0;) name = str_sub(name, (size_t)at + 1, name.n);
+        for (ptrdiff_t at; (at = str_find_char(name, '/')) >= 0;)
+            name = str_sub(name, (size_t)at + 1, name.n);
         if (str_ends(name, STR(".gguf"))) name.n -= 5;
     }
     return xstrndup(name.p, name.n);
@@ -154,7 +170,8 @@ static void fill_info(struct model *m, const char *path)
     hash_hex(hash_bytes(0, gguf_file_bytes(m->gguf)), m->info.file_hash);
 }
 
-static enum err open_all(struct model *m, const char *path, const struct model_options *o, struct errmsg *e)
+static enum err open_all(struct model *m, const char *path, const struct model_options *o,
+                         struct errmsg *e)
 {
     struct backend_options be = {.n_threads = o->n_threads, .isa = o->isa, .exact = o->exact};
     enum err code;
@@ -169,13 +186,15 @@ static enum err open_all(struct model *m, const char *path, const struct model_o
     m->context_max = o->context_max ? o->context_max : m->plan.context_length;
     if (m->context_max > kv_tokens) m->context_max = (int)kv_tokens;
     if ((code = backend_open(&m->be, &be, e))) return code;
-    if ((code = load_weights(m, e)) || (code = make_memory(m, e))) return err_prefix(e, code, "%s", path);
+    if ((code = load_weights(m, e)) || (code = make_memory(m, e)))
+        return err_prefix(e, code, "%s", path);
     fill_info(m, path);
     gguf_release_pages(m->gguf);
     return OK;
 }
 
-enum err model_open(struct model **out, const char *path, const struct model_options *opt, struct errmsg *e)
+enum err model_open(struct model **out, const char *path, const struct model_options *opt,
+                    struct errmsg *e)
 {
     *out = NULL;
     struct model *m = xcalloc(1, sizeof *m);
@@ -200,7 +219,8 @@ static void free_layers(struct model *m)
     for (int i = 0; i < m->plan.n_layer; i++) {
         struct layer *l = &m->layers[i];
         struct matrix *all[] = {&l->q, &l->k, &l->v, &l->attn_out, &l->gate, &l->up, &l->down};
-        for (size_t j = 0; j < sizeof all / sizeof *all; j++) free_matrix(all[j]);
+        for (size_t j = 0; j < sizeof all / sizeof *all; j++)
+            free_matrix(all[j]);
         mem_free(l->attn_norm);
         mem_free(l->ffn_norm);
     }
@@ -214,7 +234,8 @@ void model_close(struct model *m)
     weight_free(m->token_embd);
     weight_free(m->output);
     float *arrays[] = {m->output_norm, m->x, m->q, m->att, m->k, m->v, m->gate, m->up};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) mem_free(arrays[i]);
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        mem_free(arrays[i]);
     mem_free(m->out_pos);
     mem_free(m->out_seq);
     if (m->kv) kv_free(m->kv);

@@ -7,7 +7,7 @@
 
 enum { MODEL_LAYERS_MAX = 512 };
 
-struct plan_linear { /* y = W x + b */
+struct plan_linear {                  /* y = W x + b */
     const struct gguf_tensor *weight; /* [n_out rows][n_in] */
     const struct gguf_tensor *bias;   /* [n_out] or NULL */
 };
@@ -46,16 +46,18 @@ struct tensor_finder {
     struct errmsg *e;
     enum err code; /* first failure; later calls do nothing */
 };
-const struct gguf_tensor *finder_need(struct tensor_finder *f, const char *name, int64_t cols, int64_t rows);
-const struct gguf_tensor *finder_want(struct tensor_finder *f, const char *name, int64_t cols, int64_t rows);
+const struct gguf_tensor *finder_need(struct tensor_finder *f, const char *name, int64_t cols,
+                                      int64_t rows);
+const struct gguf_tensor *finder_want(struct tensor_finder *f, const char *name, int64_t cols,
+                                      int64_t rows);
 /* Fails when the file has tensors nobody asked for: it is some other architecture, and would be computed wrongly. */
 void finder_no_strangers(struct tensor_finder *f, const char *arch);
 
 /* "ARCH.suffix" read as an integer in [min,max]; missing keys fail unless *out >= 0 holds a default. */
-MUST enum err plan_int(const struct gguf *g, struct str arch, const char *suffix, int64_t min, int64_t max, int *out,
-                       struct errmsg *e);
-MUST enum err plan_float(const struct gguf *g, struct str arch, const char *suffix, float min, float max, float *out,
-                         bool optional, struct errmsg *e);
+MUST enum err plan_int(const struct gguf *g, struct str arch, const char *suffix, int64_t min,
+                       int64_t max, int *out, struct errmsg *e);
+MUST enum err plan_float(const struct gguf *g, struct str arch, const char *suffix, float min,
+                         float max, float *out, bool optional, struct errmsg *e);
 
 /* f32[n] of a vector tensor of any type; free with mem_free. */
 float *tensor_to_f32(const struct gguf_tensor *t);

@@ -32,11 +32,12 @@ struct model {
     float *output_norm;        /* [n_embd] */
 
     /* activations of one pass; rows = max_rows */
-    float *x;       /* [rows][n_embd] residual stream */
-    float *q, *att; /* [rows][n_head*head_dim] */
-    float *k, *v;   /* [rows][n_kv_head*head_dim] */
+    float *x;         /* [rows][n_embd] residual stream */
+    float *q, *att;   /* [rows][n_head*head_dim] */
+    float *k, *v;     /* [rows][n_kv_head*head_dim] */
     float *gate, *up; /* [rows][n_ff] */
-    int32_t *out_pos, *out_seq; /* [rows] positions and sequences of the rows whose logits are wanted */
+    int32_t *out_pos,
+        *out_seq; /* [rows] positions and sequences of the rows whose logits are wanted */
 };
 
 #endif

@@ -64,30 +64,37 @@ static bool within(float v, float min, float max)
 
 static enum err params_check(const struct sampler_params *p, int n_vocab, struct errmsg *e)
 {
-    if (!within(p->temperature, 0, 2)) return err_set(e, ERR_RANGE, "temperature: must be between 0 and 2");
-    if (!within(p->top_p, 0, 1) || p->top_p == 0) return err_set(e, ERR_RANGE, "top_p: must be above 0 and at most 1");
+    if (!within(p->temperature, 0, 2))
+        return err_set(e, ERR_RANGE, "temperature: must be between 0 and 2");
+    if (!within(p->top_p, 0, 1) || p->top_p == 0)
+        return err_set(e, ERR_RANGE, "top_p: must be above 0 and at most 1");
     if (p->top_k < 0) return err_set(e, ERR_RANGE, "top_k: must be at least 0 (0 = off)");
     if (!within(p->min_p, 0, 1)) return err_set(e, ERR_RANGE, "min_p: must be between 0 and 1");
     if (!within(p->repetition_penalty, 0, 2) || p->repetition_penalty == 0)
         return err_set(e, ERR_RANGE, "repetition_penalty: must be above 0 and at most 2");
-    if (!within(p->presence_penalty, -2, 2)) return err_set(e, ERR_RANGE, "presence_penalty: must be between -2 and 2");
-    if (!within(p->frequency_penalty, -2, 2)) return err_set(e, ERR_RANGE, "frequency_penalty: must be between -2 and 2");
+    if (!within(p->presence_penalty, -2, 2))
+        return err_set(e, ERR_RANGE, "presence_penalty: must be between -2 and 2");
+    if (!within(p->frequency_penalty, -2, 2))
+        return err_set(e, ERR_RANGE, "frequency_penalty: must be between -2 and 2");
     if (p->n_top_logprobs < -1 || p->n_top_logprobs > SAMPLER_TOP_LOGPROBS_MAX)
-        return err_set(e, ERR_RANGE, "top_logprobs: must be between 0 and %d", SAMPLER_TOP_LOGPROBS_MAX);
+        return err_set(e, ERR_RANGE, "top_logprobs: must be between 0 and %d",
+                       SAMPLER_TOP_LOGPROBS_MAX);
     if (p->n_bias < 0 || p->n_bias > SAMPLER_BIAS_MAX)
         return err_set(e, ERR_RANGE, "logit_bias: at most %d tokens", SAMPLER_BIAS_MAX);
     for (int i = 0; i < p->n_bias; i++) {
         if (p->bias[i].token < 0 || p->bias[i].token >= n_vocab)
-            return err_set(e, ERR_RANGE, "logit_bias: token %d is outside the vocabulary (0..%d)", p->bias[i].token,
-                           n_vocab - 1);
+            return err_set(e, ERR_RANGE, "logit_bias: token %d is outside the vocabulary (0..%d)",
+                           p->bias[i].token, n_vocab - 1);
         if (!within(p->bias[i].bias, -100, 100))
-            return err_set(e, ERR_RANGE, "logit_bias: the value for token %d must be between -100 and 100",
+            return err_set(e, ERR_RANGE,
+                           "logit_bias: the value for token %d must be between -100 and 100",
                            p->bias[i].token);
     }
     return OK;
 }
 
-enum err sampler_new(struct sampler **out, const struct sampler_params *params, int n_vocab, struct errmsg *e)
+enum err sampler_new(struct sampler **out, const struct sampler_params *params, int n_vocab,
+                     struct errmsg *e)
 {
     ASSERT(n_vocab > 0);
     *out = NULL;
@@ -118,7 +125,8 @@ void sampler_free(struct sampler *s)
 static struct seen *seen_slot(struct seen *table, size_t cap, int32_t token)
 {
     size_t i = ((uint32_t)token * 2654435761u) & (cap - 1); /* Knuth's multiplicative hash */
-    while (table[i].token >= 0 && table[i].token != token) i = (i + 1) & (cap - 1);
+    while (table[i].token >= 0 && table[i].token != token)
+        i = (i + 1) & (cap - 1);
     return &table[i];
 }
 
@@ -126,7 +134,8 @@ static void seen_grow(struct sampler *s)
 {
     size_t cap = s->seen_cap ? s->seen_cap * 2 : 256;
     struct seen *table = xmalloc(cap * sizeof *table);
-    for (size_t i = 0; i < cap; i++) table[i] = (struct seen){-1, 0};
+    for (size_t i = 0; i < cap; i++)
+        table[i] = (struct seen){-1, 0};
     for (size_t i = 0; i < s->seen_cap; i++)
         if (s->seen[i].token >= 0) *seen_slot(table, cap, s->seen[i].token) = s->seen[i];
     mem_free(s->seen);
@@ -149,7 +158,8 @@ static void seen_add(struct sampler *s, int32_t token, int n_generated)
 void sampler_prompt(struct sampler *s, const int32_t *ids, int n)
 {
     if (s->params.repetition_penalty == 1.0f) return;
-    for (int i = 0; i < n; i++) seen_add(s, ids[i], 0);
+    for (int i = 0; i < n; i++)
+        seen_add(s, ids[i], 0);
 }
 
 static bool penalties_on(const struct sampler_params *p)
@@ -170,7 +180,8 @@ static void penalise(const struct sampler *s, float *logits)
         if (seen->token < 0) continue;
         float *logit = &logits[seen->token];
         *logit = *logit > 0 ? *logit / p->repetition_penalty : *logit * p->repetition_penalty;
-        if (seen->n_generated > 0) *logit -= p->presence_penalty + p->frequency_penalty * (float)seen->n_generated;
+        if (seen->n_generated > 0)
+            *logit -= p->presence_penalty + p->frequency_penalty * (float)seen->n_generated;
     }
 }
 
@@ -197,7 +208,8 @@ static void sift_down(struct candidate *heap, int n, int i)
 
 static void heapify(struct candidate *heap, int n)
 {
-    for (int i = n / 2 - 1; i >= 0; i--) sift_down(heap, n, i);
+    for (int i = n / 2 - 1; i >= 0; i--)
+        sift_down(heap, n, i);
 }
 
 /* Best first. Heap sort: no recursion, no worst case, in place. */
@@ -255,12 +267,14 @@ static float report_top(const struct sampler *s, const float *logits, struct sam
         struct candidate c = {logits[t], t};
         if (n == want && (n == 0 || !before(c, top[n - 1]))) continue;
         int i = n < want ? n++ : n - 1; /* insertion into at most 20 sorted places */
-        for (; i > 0 && before(c, top[i - 1]); i--) top[i] = top[i - 1];
+        for (; i > 0 && before(c, top[i - 1]); i--)
+            top[i] = top[i - 1];
         top[i] = c;
     }
     float log_sum = logits[best] + (float)log(sum);
     out->n_top = n;
-    for (int i = 0; i < n; i++) out->top[i] = (struct sampler_top){top[i].token, floor_logprob(top[i].value - log_sum)};
+    for (int i = 0; i < n; i++)
+        out->top[i] = (struct sampler_top){top[i].token, floor_logprob(top[i].value - log_sum)};
     return log_sum;
 }
 
@@ -281,7 +295,8 @@ static int filter(const struct sampler *s, const float *logits, float max, struc
     if (p->top_k > 0 && p->top_k < n) {
         n = keep_best(list, n, p->top_k);
         total = 0;
-        for (int i = 0; i < n; i++) total += list[i].value;
+        for (int i = 0; i < n; i++)
+            total += list[i].value;
     }
     if (p->top_p >= 1.0f) return n;
     /* All tokens under (1 - top_p) / n of the mass weigh less than 1 - top_p together, so the nucleus lies among
@@ -292,16 +307,19 @@ static int filter(const struct sampler *s, const float *logits, float max, struc
         if (list[i].value >= floor_weight) list[kept++] = list[i];
     sort_candidates(list, kept);
     double mass = 0;
-    for (n = 0; n < kept && (n == 0 || mass < p->top_p * total); n++) mass += list[n].value;
+    for (n = 0; n < kept && (n == 0 || mass < p->top_p * total); n++)
+        mass += list[n].value;
     return n;
 }
 
-static int32_t pick_random(struct sampler *s, const float *logits, float max, struct candidate *list)
+static int32_t pick_random(struct sampler *s, const float *logits, float max,
+                           struct candidate *list)
 {
     int n = filter(s, logits, max, list);
     ASSERT(n > 0);
     double total = 0;
-    for (int i = 0; i < n; i++) total += list[i].value;
+    for (int i = 0; i < n; i++)
+        total += list[i].value;
     double left = rng_f64(&s->rng) * total;
     for (int i = 0; i < n - 1; i++) {
         left -= list[i].value;
@@ -310,8 +328,8 @@ static int32_t pick_random(struct sampler *s, const float *logits, float max, st
     return list[n - 1].token;
 }
 
-enum err sampler_pick(struct sampler *s, struct sampler_scratch *scratch, float *logits, const uint32_t *allowed,
-                      struct sampler_pick_out *out)
+enum err sampler_pick(struct sampler *s, struct sampler_scratch *scratch, float *logits,
+                      const uint32_t *allowed, struct sampler_pick_out *out)
 {
     ASSERT(scratch->n_vocab >= s->n_vocab);
     const struct sampler_params *p = &s->params;
@@ -325,7 +343,8 @@ enum err sampler_pick(struct sampler *s, struct sampler_scratch *scratch, float 
     if (allowed)
         for (int t = 0; t < s->n_vocab; t++)
             if (!(allowed[t / 32] >> (t % 32) & 1)) logits[t] = -INFINITY;
-    for (int i = 0; i < p->n_bias; i++) logits[p->bias[i].token] += p->bias[i].bias;
+    for (int i = 0; i < p->n_bias; i++)
+        logits[p->bias[i].token] += p->bias[i].bias;
     if (penalised) penalise(s, logits);
     out->token = pick_greedy(logits, s->n_vocab);
     if (out->token < 0) return ERR_CORRUPT;

@@ -34,7 +34,7 @@ struct sampler_params {
     uint64_t seed;
     const struct sampler_bias *bias; /* [n_bias], copied by sampler_new; 0..SAMPLER_BIAS_MAX */
     int n_bias;
-    int n_top_logprobs;       /* 0..20 alternatives to report; -1 = no log-probabilities at all */
+    int n_top_logprobs; /* 0..20 alternatives to report; -1 = no log-probabilities at all */
 };
 /* Everything off, greedy, seed 0, no log-probabilities. */
 struct sampler_params sampler_params_default(void);
@@ -57,7 +57,8 @@ struct sampler_scratch *sampler_scratch_new(int n_vocab); /* never NULL */
 void sampler_scratch_free(struct sampler_scratch *scratch);
 
 /* ERR_RANGE with the field's name and its range. */
-MUST enum err sampler_new(struct sampler **out, const struct sampler_params *params, int n_vocab, struct errmsg *e);
+MUST enum err sampler_new(struct sampler **out, const struct sampler_params *params, int n_vocab,
+                          struct errmsg *e);
 void sampler_free(struct sampler *s);
 
 /* Tells the prompt's tokens, for the repetition penalty. Cheap when that is off. */
@@ -67,8 +68,8 @@ void sampler_accept(struct sampler *s, int32_t token);
 
 /* logits f32[n_vocab] is overwritten where mask, bias or penalties apply. allowed: bit set of [n_vocab] tokens (bit t%32 of
  * word t/32) or NULL = all. ERR_CORRUPT when no finite logit is left to pick from. Does not call sampler_accept. */
-MUST enum err sampler_pick(struct sampler *s, struct sampler_scratch *scratch, float *logits, const uint32_t *allowed,
-                           struct sampler_pick_out *out);
+MUST enum err sampler_pick(struct sampler *s, struct sampler_scratch *scratch, float *logits,
+                           const uint32_t *allowed, struct sampler_pick_out *out);
 
 /* Probability mass of the given tokens under softmax(logits), for the judge's P(yes). Ids outside are ASSERTed. */
 double sampler_probability(const float *logits, int n_vocab, const int32_t *tokens, int n_tokens);

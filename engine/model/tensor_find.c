@@ -4,7 +4,8 @@
 #include "base/mem.h"
 #include "engine/model/model_plan.h"
 
-static const struct gguf_tensor *find(struct tensor_finder *f, const char *name, int64_t cols, int64_t rows, bool need)
+static const struct gguf_tensor *find(struct tensor_finder *f, const char *name, int64_t cols,
+                                      int64_t rows, bool need)
 {
     if (f->code) return NULL;
     const struct gguf_tensor *t = gguf_tensor(f->g, name);
@@ -14,9 +15,11 @@ static const struct gguf_tensor *find(struct tensor_finder *f, const char *name,
     }
     int64_t want_rows = rows ? rows : 1;
     if (t->dims[0] != cols || t->dims[1] != want_rows || t->dims[2] != 1 || t->dims[3] != 1) {
-        f->code = err_set(f->e, ERR_CORRUPT, "tensor %s has shape [%lld, %lld, %lld, %lld], must be [%lld, %lld, 1, 1]", name,
-                          (long long)t->dims[0], (long long)t->dims[1], (long long)t->dims[2], (long long)t->dims[3],
-                          (long long)cols, (long long)want_rows);
+        f->code =
+            err_set(f->e, ERR_CORRUPT,
+                    "tensor %s has shape [%lld, %lld, %lld, %lld], must be [%lld, %lld, 1, 1]",
+                    name, (long long)t->dims[0], (long long)t->dims[1], (long long)t->dims[2],
+                    (long long)t->dims[3], (long long)cols, (long long)want_rows);
         return NULL;
     }
     f->n_found++;
@@ -24,12 +27,14 @@ static const struct gguf_tensor *find(struct tensor_finder *f, const char *name,
     return t;
 }
 
-const struct gguf_tensor *finder_need(struct tensor_finder *f, const char *name, int64_t cols, int64_t rows)
+const struct gguf_tensor *finder_need(struct tensor_finder *f, const char *name, int64_t cols,
+                                      int64_t rows)
 {
     return find(f, name, cols, rows, true);
 }
 
-const struct gguf_tensor *finder_want(struct tensor_finder *f, const char *name, int64_t cols, int64_t rows)
+const struct gguf_tensor *finder_want(struct tensor_finder *f, const char *name, int64_t cols,
+                                      int64_t rows)
 {
     return find(f, name, cols, rows, false);
 }
@@ -37,12 +42,14 @@ const struct gguf_tensor *finder_want(struct tensor_finder *f, const char *name,
 void finder_no_strangers(struct tensor_finder *f, const char *arch)
 {
     if (f->code || f->n_found == gguf_n_tensors(f->g)) return;
-    f->code = err_set(f->e, ERR_UNSUPPORTED, "the file has %zu tensors, a %s model of these dimensions has %zu: a variant "
-                      "that is not supported", gguf_n_tensors(f->g), arch, f->n_found);
+    f->code = err_set(f->e, ERR_UNSUPPORTED,
+                      "the file has %zu tensors, a %s model of these dimensions has %zu: a variant "
+                      "that is not supported",
+                      gguf_n_tensors(f->g), arch, f->n_found);
 }
 
-enum err plan_int(const struct gguf *g, struct str arch, const char *suffix, int64_t min, int64_t max, int *out,
-                  struct errmsg *e)
+enum err plan_int(const struct gguf *g, struct str arch, const char *suffix, int64_t min,
+                  int64_t max, int *out, struct errmsg *e)
 {
     char key[96];
     uint32_t v;
@@ -51,13 +58,14 @@ enum err plan_int(const struct gguf *g, struct str arch, const char *suffix, int
     enum err code = gguf_u32(g, key, &v, e);
     if (code) return code == ERR_NOT_FOUND ? ERR_CORRUPT : code;
     if ((int64_t)v < min || (int64_t)v > max)
-        return err_set(e, ERR_CORRUPT, "%s: %u must lie between %lld and %lld", key, v, (long long)min, (long long)max);
+        return err_set(e, ERR_CORRUPT, "%s: %u must lie between %lld and %lld", key, v,
+                       (long long)min, (long long)max);
     *out = (int)v;
     return OK;
 }
 
-enum err plan_float(const struct gguf *g, struct str arch, const char *suffix, float min, float max, float *out,
-                    bool optional, struct errmsg *e)
+enum err plan_float(const struct gguf *g, struct str arch, const char *suffix, float min, float max,
+                    float *out, bool optional, struct errmsg *e)
 {
     char key[96];
     (void)snprintf(key, sizeof key, STR_FMT ".%s", STR_ARG(arch), suffix);
@@ -65,7 +73,8 @@ enum err plan_float(const struct gguf *g, struct str arch, const char *suffix, f
     enum err code = gguf_f32(g, key, out, e);
     if (code) return code == ERR_NOT_FOUND ? ERR_CORRUPT : code;
     if (*out < min || *out > max)
-        return err_set(e, ERR_CORRUPT, "%s: %g must lie between %g and %g", key, (double)*out, (double)min, (double)max);
+        return err_set(e, ERR_CORRUPT, "%s: %g must lie between %g and %g", key, (double)*out,
+                       (double)min, (double)max);
     return OK;
 }
 
@@ -74,7 +83,8 @@ float *tensor_to_f32(const struct gguf_tensor *t)
     int64_t rows = t->dims[1] * t->dims[2] * t->dims[3];
     float *out = xcalloc((size_t)(rows * t->dims[0]), sizeof *out);
     for (int64_t r = 0; r < rows; r++)
-        dequantise_row(t->type, (const char *)t->bytes + (size_t)r * tensor_row_bytes(t->type, t->dims[0]),
+        dequantise_row(t->type,
+                       (const char *)t->bytes + (size_t)r * tensor_row_bytes(t->type, t->dims[0]),
                        out + r * t->dims[0], t->dims[0]);
     return out;
 }

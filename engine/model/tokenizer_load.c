@@ -38,16 +38,21 @@ static enum err read_id(const struct gguf *g, const char *key, int32_t *out, str
     return OK;
 }
 
-static enum err read_ids(const struct gguf *g, struct tokenizer_spec *s, struct parts *p, struct errmsg *e)
+static enum err read_ids(const struct gguf *g, struct tokenizer_spec *s, struct parts *p,
+                         struct errmsg *e)
 {
     int32_t eot = -1, eom = -1;
     const struct {
         const char *key;
         int32_t *id;
-    } ids[] = {{"tokenizer.ggml.bos_token_id", &s->bos},     {"tokenizer.ggml.eos_token_id", &s->eos},
-               {"tokenizer.ggml.unknown_token_id", &s->unk}, {"tokenizer.ggml.padding_token_id", &s->pad},
-               {"tokenizer.ggml.cls_token_id", &s->cls},     {"tokenizer.ggml.seperator_token_id", &s->sep}, /* sic */
-               {"tokenizer.ggml.eot_token_id", &eot},        {"tokenizer.ggml.eom_token_id", &eom}};
+    } ids[] = {{"tokenizer.ggml.bos_token_id", &s->bos},
+               {"tokenizer.ggml.eos_token_id", &s->eos},
+               {"tokenizer.ggml.unknown_token_id", &s->unk},
+               {"tokenizer.ggml.padding_token_id", &s->pad},
+               {"tokenizer.ggml.cls_token_id", &s->cls},
+               {"tokenizer.ggml.seperator_token_id", &s->sep}, /* sic */
+               {"tokenizer.ggml.eot_token_id", &eot},
+               {"tokenizer.ggml.eom_token_id", &eom}};
     for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
         enum err err = read_id(g, ids[i].key, ids[i].id, e);
         if (err) return err;
@@ -71,26 +76,35 @@ static enum err read_kind(const struct gguf *g, struct tokenizer_spec *s, struct
         s->kind = TOKENIZER_UNIGRAM;
     else {
         char shown[40];
-        return err_set(e, ERR_UNSUPPORTED, "tokenizer.ggml.model: \"%s\" is not supported, expected gpt2, bert, t5 or unigram",
-                       gguf_printable(model, shown, sizeof shown));
+        return err_set(
+            e, ERR_UNSUPPORTED,
+            "tokenizer.ggml.model: \"%s\" is not supported, expected gpt2, bert, t5 or unigram",
+            gguf_printable(model, shown, sizeof shown));
     }
     return OK;
 }
 
-static enum err read_arrays(const struct gguf *g, struct tokenizer_spec *s, struct parts *p, struct errmsg *e)
+static enum err read_arrays(const struct gguf *g, struct tokenizer_spec *s, struct parts *p,
+                            struct errmsg *e)
 {
     size_t n, n_types, n_scores, n_merges = 0;
     enum err err = gguf_str_array(g, "tokenizer.ggml.tokens", &p->tokens, &n, e);
     if (err) return err == ERR_NOT_FOUND ? ERR_CORRUPT : err;
-    if (n < 1 || n > 1 << 24) return err_set(e, ERR_CORRUPT, "tokenizer.ggml.tokens: %zu tokens, expected 1 to 2^24", n);
+    if (n < 1 || n > 1 << 24)
+        return err_set(e, ERR_CORRUPT, "tokenizer.ggml.tokens: %zu tokens, expected 1 to 2^24", n);
     if (gguf_has(g, "tokenizer.ggml.token_type")) {
-        if ((err = gguf_i32_array(g, "tokenizer.ggml.token_type", &p->types, &n_types, e))) return err;
-        if (n_types != n) return err_set(e, ERR_CORRUPT, "tokenizer.ggml.token_type: %zu elements for %zu tokens", n_types, n);
+        if ((err = gguf_i32_array(g, "tokenizer.ggml.token_type", &p->types, &n_types, e)))
+            return err;
+        if (n_types != n)
+            return err_set(e, ERR_CORRUPT, "tokenizer.ggml.token_type: %zu elements for %zu tokens",
+                           n_types, n);
     }
     if (s->kind == TOKENIZER_UNIGRAM) {
         if ((err = gguf_f32_array(g, "tokenizer.ggml.scores", &p->scores, &n_scores, e)))
             return err == ERR_NOT_FOUND ? ERR_CORRUPT : err;
-        if (n_scores != n) return err_set(e, ERR_CORRUPT, "tokenizer.ggml.scores: %zu elements for %zu tokens", n_scores, n);
+        if (n_scores != n)
+            return err_set(e, ERR_CORRUPT, "tokenizer.ggml.scores: %zu elements for %zu tokens",
+                           n_scores, n);
         if (gguf_has(g, "tokenizer.ggml.precompiled_charsmap") &&
             (err = gguf_bytes(g, "tokenizer.ggml.precompiled_charsmap", &s->charsmap, e)))
             return err;
@@ -99,7 +113,8 @@ static enum err read_arrays(const struct gguf *g, struct tokenizer_spec *s, stru
         if ((err = gguf_str_array(g, "tokenizer.ggml.merges", &p->merges, &n_merges, e)))
             return err == ERR_NOT_FOUND ? ERR_CORRUPT : err;
         if (n_merges > 1 << 24)
-            return err_set(e, ERR_CORRUPT, "tokenizer.ggml.merges: %zu merges, expected at most 2^24", n_merges);
+            return err_set(e, ERR_CORRUPT,
+                           "tokenizer.ggml.merges: %zu merges, expected at most 2^24", n_merges);
     }
     s->tokens = p->tokens;
     s->n_tokens = (int)n;
@@ -110,10 +125,12 @@ static enum err read_arrays(const struct gguf *g, struct tokenizer_spec *s, stru
     return OK;
 }
 
-static enum err read_switches(const struct gguf *g, struct tokenizer_spec *s, struct parts *p, struct errmsg *e)
+static enum err read_switches(const struct gguf *g, struct tokenizer_spec *s, struct parts *p,
+                              struct errmsg *e)
 {
     struct str pre = {NULL, 0};
-    s->add_bos = s->add_eos = s->kind == TOKENIZER_UNIGRAM; /* <s> text </s> unless the file says otherwise */
+    s->add_bos = s->add_eos =
+        s->kind == TOKENIZER_UNIGRAM; /* <s> text </s> unless the file says otherwise */
     s->lowercase = true;
     enum err err = gguf_bool_opt(g, "tokenizer.ggml.add_bos_token", &s->add_bos, e);
     if (!err) err = gguf_bool_opt(g, "tokenizer.ggml.add_eos_token", &s->add_eos, e);
@@ -171,7 +188,9 @@ void tokenizer_token_text(const struct gguf *g, const char *id_key, char *out, s
     int32_t id;
     struct str *tokens;
     size_t n;
-    if (read_id(g, id_key, &id, NULL) || id < 0 || gguf_str_array(g, "tokenizer.ggml.tokens", &tokens, &n, NULL)) return;
+    if (read_id(g, id_key, &id, NULL) || id < 0 ||
+        gguf_str_array(g, "tokenizer.ggml.tokens", &tokens, &n, NULL))
+        return;
     if ((size_t)id < n) {
         size_t len = tokens[id].n < cap - 1 ? tokens[id].n : cap - 1;
         memcpy(out, tokens[id].p, len);

@@ -13,7 +13,8 @@ struct chat_template;
  * Keys of our own: tokenizer.ggml.lowercase (bool, WordPiece; default true). */
 MUST enum err tokenizer_from_gguf(struct tokenizer **out, const struct gguf *g, struct errmsg *e);
 /* tokenizer.chat_template. ERR_NOT_FOUND when the file has none. */
-MUST enum err chat_template_from_gguf(struct chat_template **out, const struct gguf *g, struct errmsg *e);
+MUST enum err chat_template_from_gguf(struct chat_template **out, const struct gguf *g,
+                                      struct errmsg *e);
 /* The text of the bos or eos token, "" when there is none; written to out[cap], cut when longer. */
 void tokenizer_token_text(const struct gguf *g, const char *id_key, char *out, size_t cap);
 

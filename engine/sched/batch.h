@@ -6,10 +6,10 @@
 
 struct batch {
     int n_rows, n_seqs, n_out;
-    int32_t *token, *pos, *seq;    /* [n_rows] */
-    int32_t *out_row;              /* [n_out] ascending */
-    int *out_seq;                  /* [n_out] sequence whose logits these are */
-    const int32_t **block_table;   /* [n_seqs] borrowed from the scheduler until its next step */
+    int32_t *token, *pos, *seq;  /* [n_rows] */
+    int32_t *out_row;            /* [n_out] ascending */
+    int *out_seq;                /* [n_out] sequence whose logits these are */
+    const int32_t **block_table; /* [n_seqs] borrowed from the scheduler until its next step */
     int rows_max, seqs_max;
 };
 

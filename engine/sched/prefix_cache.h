@@ -13,24 +13,28 @@ enum { PREFIX_BLOCK_TOKENS_MAX = 256 };
 struct prefix_cache;
 
 /* block_tokens: 1..PREFIX_BLOCK_TOKENS_MAX. seed: secret of this process. root: identity of model file and adapter. */
-struct prefix_cache *prefix_cache_new(int n_blocks, int block_tokens, uint64_t seed, struct hash128 root);
+struct prefix_cache *prefix_cache_new(int n_blocks, int block_tokens, uint64_t seed,
+                                      struct hash128 root);
 void prefix_cache_free(struct prefix_cache *c);
 
 /* Where a chain starts: depends on root and salt (0 = shared by all). */
 struct hash128 prefix_cache_start(const struct prefix_cache *c, uint64_t salt);
 /* Identity of the block of tokens[block_tokens] after parent. */
-struct hash128 prefix_cache_chain(const struct prefix_cache *c, struct hash128 parent, const int32_t *tokens);
+struct hash128 prefix_cache_chain(const struct prefix_cache *c, struct hash128 parent,
+                                  const int32_t *tokens);
 
 /* The block with this identity, parent and these very tokens; KV_NO_BLOCK when there is none. */
-kv_block prefix_cache_find(const struct prefix_cache *c, struct hash128 id, struct hash128 parent, const int32_t *tokens);
+kv_block prefix_cache_find(const struct prefix_cache *c, struct hash128 id, struct hash128 parent,
+                           const int32_t *tokens);
 /* The cached block after parent that shares the longest beginning with tokens[n_tokens] (n_tokens <= block_tokens; at most
  * PREFIX_SIBLINGS_MAX are looked at); *n_same gets its length. Blocks entered at `step` are passed over: their
  * contents are not there yet, so they cannot be copied. KV_NO_BLOCK when nothing is shared. */
 enum { PREFIX_SIBLINGS_MAX = 16 };
-kv_block prefix_cache_find_partial(const struct prefix_cache *c, struct hash128 parent, const int32_t *tokens, int n_tokens, uint64_t step,
-                                   int *n_same);
+kv_block prefix_cache_find_partial(const struct prefix_cache *c, struct hash128 parent,
+                                   const int32_t *tokens, int n_tokens, uint64_t step, int *n_same);
 /* Enters b under id. step: when its contents are written. False (nothing changed) when the identity is taken or b is in already. */
-bool prefix_cache_enter(struct prefix_cache *c, kv_block b, struct hash128 id, struct hash128 parent, const int32_t *tokens, uint64_t step);
+bool prefix_cache_enter(struct prefix_cache *c, kv_block b, struct hash128 id,
+                        struct hash128 parent, const int32_t *tokens, uint64_t step);
 bool prefix_cache_has(const struct prefix_cache *c, kv_block b);
 /* Step at which the contents of an entered block are written. */
 uint64_t prefix_cache_step(const struct prefix_cache *c, kv_block b);

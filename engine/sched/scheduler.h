@@ -21,32 +21,34 @@ enum sched_class { SCHED_ONLINE, SCHED_BATCH };
 
 struct sched_options {
     int n_blocks, block_tokens;
-    int max_running;      /* sequences holding blocks at a time */
-    int max_waiting;      /* sequences waiting (ERR_FULL beyond) */
-    int max_batch_rows;   /* rows of one step; at least max_running */
-    int max_len;          /* tokens of one sequence, prompt and generated */
-    int reserve_tokens;   /* generation room promised at admission; 0 = 64 */
-    int bypass_max;       /* how often a sequence that does not fit may be overtaken; 0 = 8 */
-    uint64_t ageing_ms;   /* a batch sequence older than this is treated as aged; 0 = 30000 */
+    int max_running;    /* sequences holding blocks at a time */
+    int max_waiting;    /* sequences waiting (ERR_FULL beyond) */
+    int max_batch_rows; /* rows of one step; at least max_running */
+    int max_len;        /* tokens of one sequence, prompt and generated */
+    int reserve_tokens; /* generation room promised at admission; 0 = 64 */
+    int bypass_max;     /* how often a sequence that does not fit may be overtaken; 0 = 8 */
+    uint64_t ageing_ms; /* a batch sequence older than this is treated as aged; 0 = 30000 */
     bool prefix_caching;
-    uint64_t hash_seed;   /* secret of this process */
-    struct hash128 root;  /* identity of model file and adapter */
+    uint64_t hash_seed;  /* secret of this process */
+    struct hash128 root; /* identity of model file and adapter */
 };
 
 struct sched *sched_new(const struct sched_options *o); /* ASSERTs on ranges; never NULL */
 void sched_free(struct sched *s);
 
 struct sched_request {
-    int32_t *tokens; /* [n_limit] borrowed until sched_remove; the first n_prompt are the prompt, sched_token writes the rest */
-    int n_prompt;    /* >= 1 */
-    int n_limit;     /* prompt + tokens to generate; > n_prompt */
+    int32_t *
+        tokens; /* [n_limit] borrowed until sched_remove; the first n_prompt are the prompt, sched_token writes the rest */
+    int n_prompt; /* >= 1 */
+    int n_limit;  /* prompt + tokens to generate; > n_prompt */
     uint64_t salt;
     enum sched_class class;
-    int fork_of;     /* -1, or a sequence with the same prompt that has not started: share its computation */
+    int fork_of; /* -1, or a sequence with the same prompt that has not started: share its computation */
 };
 /* ERR_TOO_LARGE: the prompt can never fit (pool or max_len). ERR_FULL: too many waiting. *limit_out (may be NULL) gets n_limit clamped to
  * max_len and to the pool. Nothing has changed on failure. */
-MUST enum err sched_add(struct sched *s, const struct sched_request *r, uint64_t now_ms, int *seq_out, int *limit_out);
+MUST enum err sched_add(struct sched *s, const struct sched_request *r, uint64_t now_ms,
+                        int *seq_out, int *limit_out);
 /* In any state: frees its blocks at once. Held forks of it become ordinary waiting sequences. */
 void sched_remove(struct sched *s, int seq);
 /* Appends a generated token after the step that asked for it (span.sample or a fork). */
@@ -77,14 +79,17 @@ void sched_set_prompt_rows(struct sched *s, int rows_max);
 
 /* Of a live sequence. */
 const int32_t *sched_tokens(const struct sched *s, int seq);
-const kv_block *sched_table(const struct sched *s, int seq); /* valid in the step it is planned in */
+const kv_block *sched_table(const struct sched *s,
+                            int seq); /* valid in the step it is planned in */
 int sched_n_tokens(const struct sched *s, int seq);
 int sched_limit(const struct sched *s, int seq);
-int sched_cached_tokens(const struct sched *s, int seq); /* prompt tokens that were not computed for it */
+int sched_cached_tokens(const struct sched *s,
+                        int seq); /* prompt tokens that were not computed for it */
 
 struct sched_stats {
     int running, waiting, blocks_total, blocks_used, blocks_kept;
-    uint64_t steps, rows, preemptions, lost_tokens, prefix_query_tokens, prefix_hit_tokens, copies, bypasses, displaced;
+    uint64_t steps, rows, preemptions, lost_tokens, prefix_query_tokens, prefix_hit_tokens, copies,
+        bypasses, displaced;
     uint64_t waiting_tokens; /* prompt tokens of waiting sequences */
 };
 void sched_stats(const struct sched *s, struct sched_stats *out);

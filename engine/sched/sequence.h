@@ -25,13 +25,14 @@ struct sequence {
     uint64_t preempted_step; /* not admitted again in the same step */
     /* while running */
     int slot;
-    kv_block *table;         /* [blocks_max], row of sched.tables */
-    int n_table, n_computed; /* blocks held; positions whose keys are stored (or planned in this step) */
-    int reserved;            /* blocks promised and not yet taken */
-    struct hash128 chain;    /* identity of block n_chained-1, or the start */
-    int n_chained;           /* == n_computed / block_tokens */
+    kv_block *table; /* [blocks_max], row of sched.tables */
+    int n_table,
+        n_computed; /* blocks held; positions whose keys are stored (or planned in this step) */
+    int reserved;   /* blocks promised and not yet taken */
+    struct hash128 chain; /* identity of block n_chained-1, or the start */
+    int n_chained;        /* == n_computed / block_tokens */
     uint64_t planned_step;
-    int n_tokens_resumed;    /* n_tokens when it was last admitted */
+    int n_tokens_resumed; /* n_tokens when it was last admitted */
     int cached_tokens;
 };
 
@@ -39,9 +40,11 @@ struct seq_queue {
     int head, tail, n;
 };
 
-enum { SCHED_LOOKAHEAD = 16, /* waiting sequences looked at for one that fits */
-       SCHED_MATCH_BLOCKS = 1024, /* blocks hashed per step to look for room, about 60 us */
-       SCHED_AGED_EVERY = 4  /* online admissions between two aged ones */ };
+enum {
+    SCHED_LOOKAHEAD = 16,      /* waiting sequences looked at for one that fits */
+    SCHED_MATCH_BLOCKS = 1024, /* blocks hashed per step to look for room, about 60 us */
+    SCHED_AGED_EVERY = 4       /* online admissions between two aged ones */
+};
 
 struct sched {
     struct sched_options o;
@@ -54,14 +57,14 @@ struct sched {
     struct seq_queue queue[2]; /* by class */
     int *running;              /* [max_running] in order of admission */
     int n_running;
-    int *slots;                /* stack of free slots */
+    int *slots; /* stack of free slots */
     int n_slots;
-    kv_block *tables;          /* [max_running][blocks_max] */
-    int n_reserved;            /* sum over running */
+    kv_block *tables; /* [max_running][blocks_max] */
+    int n_reserved;   /* sum over running */
     int online_since_aged, match_budget;
     int prompt_rows_max;
     uint64_t step;
-    int *scratch;              /* [max_running] */
+    int *scratch; /* [max_running] */
     struct sched_plan plan;
     struct sched_span *spans;  /* [max_running] */
     struct sched_fork *forks;  /* [max_running] */
@@ -76,14 +79,23 @@ static inline struct sequence *seq_at(const struct sched *s, int i)
     ASSERT(i >= 0 && i < s->n_seqs && s->seqs[i].state != SEQ_UNUSED);
     return &s->seqs[i];
 }
-static inline int seq_index(const struct sched *s, const struct sequence *q) { return (int)(q - s->seqs); }
-static inline int seq_rest(const struct sequence *q) { return q->n_tokens - q->n_computed; }
+static inline int seq_index(const struct sched *s, const struct sequence *q)
+{
+    return (int)(q - s->seqs);
+}
+static inline int seq_rest(const struct sequence *q)
+{
+    return q->n_tokens - q->n_computed;
+}
 static inline int blocks_for(const struct sched *s, int n_tokens)
 {
     return (n_tokens + s->o.block_tokens - 1) / s->o.block_tokens;
 }
 /* Blocks nobody has been promised. */
-static inline int blocks_unpromised(const struct sched *s) { return kv_pool_available(s->pool) - s->n_reserved; }
+static inline int blocks_unpromised(const struct sched *s)
+{
+    return kv_pool_available(s->pool) - s->n_reserved;
+}
 
 void queue_push_back(struct sched *s, struct sequence *q);
 void queue_push_front(struct sched *s, struct sequence *q);

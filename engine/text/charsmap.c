@@ -18,8 +18,10 @@ enum err charsmap_new(struct charsmap **out, struct str bytes, struct errmsg *e)
     *out = NULL;
     uint32_t trie_bytes = 0;
     if (bytes.n >= 4) memcpy(&trie_bytes, bytes.p, 4);
-    if (bytes.n < 8 || trie_bytes < 4 || trie_bytes % 4 || trie_bytes > bytes.n - 4 || bytes.n > (size_t)64 << 20)
-        return err_set(e, ERR_CORRUPT, "the precompiled charsmap's trie does not fit its %zu bytes", bytes.n);
+    if (bytes.n < 8 || trie_bytes < 4 || trie_bytes % 4 || trie_bytes > bytes.n - 4 ||
+        bytes.n > (size_t)64 << 20)
+        return err_set(e, ERR_CORRUPT, "the precompiled charsmap's trie does not fit its %zu bytes",
+                       bytes.n);
     struct charsmap *c = xcalloc(1, sizeof *c);
     c->n_units = trie_bytes / 4;
     c->units = xmalloc(trie_bytes);
@@ -39,7 +41,10 @@ void charsmap_free(struct charsmap *c)
     mem_free(c);
 }
 
-static uint32_t offset_of(uint32_t unit) { return unit >> 10 << ((unit & 1u << 9) >> 6); }
+static uint32_t offset_of(uint32_t unit)
+{
+    return unit >> 10 << ((unit & 1u << 9) >> 6);
+}
 
 /* Bytes of the longest key at the start of s and the offset of its replacement; 0 when there is none. */
 static size_t longest(const struct charsmap *c, struct str s, uint32_t *string)

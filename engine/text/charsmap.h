@@ -6,7 +6,8 @@
 #include "base/buf.h"
 
 struct charsmap;
-MUST enum err charsmap_new(struct charsmap **out, struct str bytes, struct errmsg *e); /* bytes are copied */
+MUST enum err charsmap_new(struct charsmap **out, struct str bytes,
+                           struct errmsg *e); /* bytes are copied */
 void charsmap_free(struct charsmap *c);
 /* Appends the normalised text: the longest key at each place is replaced; other characters are copied, stray bytes
  * become U+FFFD. */

@@ -10,7 +10,9 @@ struct chat_template {
     struct jinja_node *root;
 };
 enum {
-    TREE_BYTES_MAX = 128 << 20, /* a template of 1 MiB in the worst case: a node of 128 bytes for each two bytes */
+    TREE_BYTES_MAX =
+        128
+        << 20, /* a template of 1 MiB in the worst case: a node of 128 bytes for each two bytes */
     RUN_BYTES_MIN = 32 << 20
 };
 
@@ -49,12 +51,13 @@ static void set_variables(struct jinja_run *r, const struct chat_render_options 
         jinja_frame_set(r, f, jinja_flat(r, more.dict->at[i].key.s), more.dict->at[i].value);
 }
 
-enum err chat_template_render(const struct chat_template *t, const struct chat_render_options *opt, struct chat_rendering *out,
-                              struct errmsg *e)
+enum err chat_template_render(const struct chat_template *t, const struct chat_render_options *opt,
+                              struct chat_rendering *out, struct errmsg *e)
 {
     struct jinja_run r = {.e = e, .steps = opt->steps_max, .now_s = opt->now_s};
     struct jinja_frame globals = {NULL, NULL, 0, 0, false};
-    size_t memory = opt->text_max < SIZE_MAX / 16 ? RUN_BYTES_MIN + 8 * opt->text_max : SIZE_MAX / 2;
+    size_t memory =
+        opt->text_max < SIZE_MAX / 16 ? RUN_BYTES_MIN + 8 * opt->text_max : SIZE_MAX / 2;
     r.arena = arena_new(memory);
     r.frame = &globals;
     buf_init(&r.text, opt->text_max);

@@ -20,7 +20,8 @@ struct chat_segment {
 };
 struct chat_rendering {
     struct buf text;
-    struct chat_segment *segments; /* adjacent, cover text exactly; neighbours of one kind are merged */
+    struct chat_segment
+        *segments; /* adjacent, cover text exactly; neighbours of one kind are merged */
     size_t n_segments;
 };
 struct chat_render_options {
@@ -28,13 +29,15 @@ struct chat_render_options {
     const struct json_t *tools;    /* array or NULL */
     bool add_generation_prompt;
     const char *bos_token, *eos_token; /* "" when none */
-    const struct json_t *variables;    /* object of further variables (chat_template_kwargs, enable_thinking..), or NULL */
-    int64_t now_s;                     /* seconds since 1970 UTC, for strftime_now */
-    size_t text_max;                   /* bytes of output; past it: ERR_TOO_LARGE */
-    int steps_max;                     /* interpreter steps; past it: ERR_RANGE */
+    const struct json_t *
+        variables; /* object of further variables (chat_template_kwargs, enable_thinking..), or NULL */
+    int64_t now_s;   /* seconds since 1970 UTC, for strftime_now */
+    size_t text_max; /* bytes of output; past it: ERR_TOO_LARGE */
+    int steps_max;   /* interpreter steps; past it: ERR_RANGE */
 };
 /* ERR_INVALID with the template's own raise_exception text when it calls that. rendering must be fini'd on OK only. */
-MUST enum err chat_template_render(const struct chat_template *t, const struct chat_render_options *opt,
+MUST enum err chat_template_render(const struct chat_template *t,
+                                   const struct chat_render_options *opt,
                                    struct chat_rendering *out, struct errmsg *e);
 void chat_rendering_fini(struct chat_rendering *r);
 

@@ -9,15 +9,22 @@ enum { VALUE_DEPTH_MAX = 100 };
 static struct jinja_value convert(struct jinja_run *r, const json_t *v, int depth)
 {
     struct jinja_value out = jinja_none();
-    if (depth > VALUE_DEPTH_MAX) jinja_fail(r, ERR_RANGE, "messages or tools are nested deeper than %d", VALUE_DEPTH_MAX);
+    if (depth > VALUE_DEPTH_MAX)
+        jinja_fail(r, ERR_RANGE, "messages or tools are nested deeper than %d", VALUE_DEPTH_MAX);
     if (r->err) return out;
     switch (json_typeof(v)) {
-    case JSON_TRUE: return jinja_bool(true);
-    case JSON_FALSE: return jinja_bool(false);
-    case JSON_INTEGER: return jinja_int(json_integer_value(v));
-    case JSON_REAL: return jinja_float(json_real_value(v));
-    case JSON_STRING: return jinja_text(r, (struct str){json_string_value(v), json_string_length(v)}, true);
-    case JSON_NULL: return out;
+    case JSON_TRUE:
+        return jinja_bool(true);
+    case JSON_FALSE:
+        return jinja_bool(false);
+    case JSON_INTEGER:
+        return jinja_int(json_integer_value(v));
+    case JSON_REAL:
+        return jinja_float(json_real_value(v));
+    case JSON_STRING:
+        return jinja_text(r, (struct str){json_string_value(v), json_string_length(v)}, true);
+    case JSON_NULL:
+        return out;
     case JSON_ARRAY:
         out = jinja_list_new(r, JINJA_LIST);
         for (size_t i = 0; i < json_array_size(v) && !r->err; i++)
@@ -45,4 +52,7 @@ static struct jinja_value convert(struct jinja_run *r, const json_t *v, int dept
     return out;
 }
 
-struct jinja_value jinja_from_json(struct jinja_run *r, const struct json_t *v) { return v ? convert(r, v, 0) : jinja_none(); }
+struct jinja_value jinja_from_json(struct jinja_run *r, const struct json_t *v)
+{
+    return v ? convert(r, v, 0) : jinja_none();
+}

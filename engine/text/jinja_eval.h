@@ -15,42 +15,61 @@ struct jinja_args {
 /* The argument at a place or of a name, else NULL. */
 const struct jinja_value *jinja_arg(const struct jinja_args *a, size_t place, const char *name);
 /* The same as text, integer or truth, with what holds when it is missing or none. Fails the run on another type. */
-struct str jinja_arg_text(struct jinja_run *r, const struct jinja_args *a, size_t place, const char *name, struct str otherwise);
-int64_t jinja_arg_int(struct jinja_run *r, const struct jinja_args *a, size_t place, const char *name, int64_t otherwise);
+struct str jinja_arg_text(struct jinja_run *r, const struct jinja_args *a, size_t place,
+                          const char *name, struct str otherwise);
+int64_t jinja_arg_int(struct jinja_run *r, const struct jinja_args *a, size_t place,
+                      const char *name, int64_t otherwise);
 bool jinja_arg_truth(const struct jinja_args *a, size_t place, const char *name, bool otherwise);
-struct jinja_args jinja_args_from(const struct jinja_args *a, size_t from); /* without the first `from` positional ones */
+struct jinja_args jinja_args_from(const struct jinja_args *a,
+                                  size_t from); /* without the first `from` positional ones */
 
 /* jinja_expression.c */
 struct jinja_value jinja_eval(struct jinja_run *r, const struct jinja_node *n);
 struct jinja_args jinja_eval_args(struct jinja_run *r, const struct jinja_node *call);
-struct jinja_value jinja_call(struct jinja_run *r, struct jinja_value callee, const struct jinja_args *args);
-struct jinja_value jinja_member(struct jinja_run *r, struct jinja_value v, const struct str *name); /* v.name */
-struct jinja_value jinja_index(struct jinja_run *r, struct jinja_value v, struct jinja_value key);  /* v[key] */
-bool jinja_enter_depth(struct jinja_run *r); /* pair with r->depth-- when true */
+struct jinja_value jinja_call(struct jinja_run *r, struct jinja_value callee,
+                              const struct jinja_args *args);
+struct jinja_value jinja_member(struct jinja_run *r, struct jinja_value v,
+                                const struct str *name); /* v.name */
+struct jinja_value jinja_index(struct jinja_run *r, struct jinja_value v,
+                               struct jinja_value key); /* v[key] */
+bool jinja_enter_depth(struct jinja_run *r);            /* pair with r->depth-- when true */
 
 /* jinja_operators.c */
-struct jinja_value jinja_arithmetic(struct jinja_run *r, enum jinja_op op, struct jinja_value a, struct jinja_value b);
-bool jinja_compare(struct jinja_run *r, enum jinja_op op, struct jinja_value a, struct jinja_value b);
-struct jinja_value jinja_slice(struct jinja_run *r, struct jinja_value v, const struct jinja_value part[3]); /* NONE = left out */
+struct jinja_value jinja_arithmetic(struct jinja_run *r, enum jinja_op op, struct jinja_value a,
+                                    struct jinja_value b);
+bool jinja_compare(struct jinja_run *r, enum jinja_op op, struct jinja_value a,
+                   struct jinja_value b);
+struct jinja_value jinja_slice(struct jinja_run *r, struct jinja_value v,
+                               const struct jinja_value part[3]); /* NONE = left out */
 /* "%s and %d" % values */
-struct jinja_value jinja_percent_format(struct jinja_run *r, struct jinja_value format, struct jinja_value values);
+struct jinja_value jinja_percent_format(struct jinja_run *r, struct jinja_value format,
+                                        struct jinja_value values);
 
 /* jinja_statement.c */
 void jinja_exec(struct jinja_run *r, const struct jinja_node *n);
-struct jinja_value jinja_call_macro(struct jinja_run *r, const struct jinja_macro *m, const struct jinja_args *args);
-struct jinja_value *jinja_frame_find(struct jinja_run *r, struct str name); /* through all scopes, NULL when unset */
-void jinja_frame_set(struct jinja_run *r, struct jinja_frame *f, struct str name, struct jinja_value v);
+struct jinja_value jinja_call_macro(struct jinja_run *r, const struct jinja_macro *m,
+                                    const struct jinja_args *args);
+struct jinja_value *jinja_frame_find(struct jinja_run *r,
+                                     struct str name); /* through all scopes, NULL when unset */
+void jinja_frame_set(struct jinja_run *r, struct jinja_frame *f, struct str name,
+                     struct jinja_value v);
 
 /* jinja_filters.c, jinja_filters_list.c, jinja_tests.c, jinja_methods.c, jinja_functions.c, jinja_json.c */
-struct jinja_value jinja_filter(struct jinja_run *r, struct str name, struct jinja_value v, const struct jinja_args *args);
-bool jinja_test(struct jinja_run *r, struct str name, struct jinja_value v, const struct jinja_args *args);
+struct jinja_value jinja_filter(struct jinja_run *r, struct str name, struct jinja_value v,
+                                const struct jinja_args *args);
+bool jinja_test(struct jinja_run *r, struct str name, struct jinja_value v,
+                const struct jinja_args *args);
 bool jinja_has_method(struct jinja_value v, struct str name);
-struct jinja_value jinja_call_method(struct jinja_run *r, const struct jinja_method *m, const struct jinja_args *args);
+struct jinja_value jinja_call_method(struct jinja_run *r, const struct jinja_method *m,
+                                     const struct jinja_args *args);
 bool jinja_is_function(struct str name);
-struct jinja_value jinja_call_function(struct jinja_run *r, struct str name, const struct jinja_args *args);
-struct jinja_value jinja_to_json(struct jinja_run *r, struct jinja_value v, const struct jinja_args *args);
+struct jinja_value jinja_call_function(struct jinja_run *r, struct str name,
+                                       const struct jinja_args *args);
+struct jinja_value jinja_to_json(struct jinja_run *r, struct jinja_value v,
+                                 const struct jinja_args *args);
 
-typedef struct jinja_value jinja_filter_fn(struct jinja_run *r, struct jinja_value v, const struct jinja_args *args);
+typedef struct jinja_value jinja_filter_fn(struct jinja_run *r, struct jinja_value v,
+                                           const struct jinja_args *args);
 struct jinja_filter_entry {
     const char *name;
     jinja_filter_fn *run;
@@ -58,17 +77,25 @@ struct jinja_filter_entry {
 extern const struct jinja_filter_entry jinja_list_filters[]; /* ends with a NULL name */
 
 /* Text operations that filters and methods share (jinja_text_ops.c). */
-struct jinja_value jinja_trim(struct jinja_run *r, const struct jinja_string *s, const struct str *chars, bool left, bool right);
-struct jinja_value jinja_replace(struct jinja_run *r, const struct jinja_string *s, const struct jinja_string *old,
-                                 const struct jinja_string *new, int64_t most);
-struct jinja_value jinja_join(struct jinja_run *r, const struct jinja_string *between, struct jinja_value list);
+struct jinja_value jinja_trim(struct jinja_run *r, const struct jinja_string *s,
+                              const struct str *chars, bool left, bool right);
+struct jinja_value jinja_replace(struct jinja_run *r, const struct jinja_string *s,
+                                 const struct jinja_string *old, const struct jinja_string *new,
+                                 int64_t most);
+struct jinja_value jinja_join(struct jinja_run *r, const struct jinja_string *between,
+                              struct jinja_value list);
 struct jinja_value jinja_split_lines(struct jinja_run *r, const struct jinja_string *s);
 enum jinja_case { JINJA_UPPER, JINJA_LOWER, JINJA_TITLE, JINJA_CAPITALIZE };
-struct jinja_value jinja_change_case(struct jinja_run *r, const struct jinja_string *s, enum jinja_case how);
-const struct jinja_string *jinja_need_text(struct jinja_run *r, struct jinja_value v); /* fails the run on others; never NULL */
+struct jinja_value jinja_change_case(struct jinja_run *r, const struct jinja_string *s,
+                                     enum jinja_case how);
+const struct jinja_string *
+jinja_need_text(struct jinja_run *r,
+                struct jinja_value v); /* fails the run on others; never NULL */
 
 /* chat_value.c */
 struct json_t;
-struct jinja_value jinja_from_json(struct jinja_run *r, const struct json_t *v); /* strings are borrowed and are content */
+struct jinja_value
+jinja_from_json(struct jinja_run *r,
+                const struct json_t *v); /* strings are borrowed and are content */
 
 #endif

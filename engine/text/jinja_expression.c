@@ -36,7 +36,8 @@ static struct jinja_value method_of(struct jinja_run *r, struct jinja_value self
     return (struct jinja_value){.kind = JINJA_METHOD, .method = m};
 }
 
-static struct jinja_value loop_member(struct jinja_run *r, struct jinja_value v, const struct str *name)
+static struct jinja_value loop_member(struct jinja_run *r, struct jinja_value v,
+                                      const struct str *name)
 {
     const struct jinja_loop *l = v.loop;
     int64_t i = (int64_t)l->i, n = (int64_t)l->n;
@@ -67,7 +68,8 @@ struct jinja_value jinja_member(struct jinja_run *r, struct jinja_value v, const
         return v;
     }
     if (v.kind == JINJA_LOOP) return loop_member(r, v, name);
-    if (v.kind == JINJA_MACRO && str_eqz(*name, "name")) return jinja_text(r, v.macro->node->text, false);
+    if (v.kind == JINJA_MACRO && str_eqz(*name, "name"))
+        return jinja_text(r, v.macro->node->text, false);
     if (jinja_has_method(v, *name)) return method_of(r, v, *name);
     if (v.kind == JINJA_DICT || v.kind == JINJA_NAMESPACE) {
         const struct jinja_value *found = jinja_dict_find_text(r, v.dict, *name);
@@ -123,15 +125,23 @@ struct jinja_args jinja_eval_args(struct jinja_run *r, const struct jinja_node *
     return a;
 }
 
-struct jinja_value jinja_call(struct jinja_run *r, struct jinja_value callee, const struct jinja_args *args)
+struct jinja_value jinja_call(struct jinja_run *r, struct jinja_value callee,
+                              const struct jinja_args *args)
 {
     if (r->err) return callee;
     switch (callee.kind) {
-    case JINJA_MACRO: return jinja_call_macro(r, callee.macro, args);
-    case JINJA_METHOD: return jinja_call_method(r, callee.method, args);
-    case JINJA_FUNCTION: return jinja_call_function(r, *callee.name, args);
-    case JINJA_UNDEFINED: fail_undefined(r, callee); return callee;
-    default: jinja_fail(r, ERR_INVALID, "a %s cannot be called", jinja_kind_name(callee)); return jinja_undefined(NULL);
+    case JINJA_MACRO:
+        return jinja_call_macro(r, callee.macro, args);
+    case JINJA_METHOD:
+        return jinja_call_method(r, callee.method, args);
+    case JINJA_FUNCTION:
+        return jinja_call_function(r, *callee.name, args);
+    case JINJA_UNDEFINED:
+        fail_undefined(r, callee);
+        return callee;
+    default:
+        jinja_fail(r, ERR_INVALID, "a %s cannot be called", jinja_kind_name(callee));
+        return jinja_undefined(NULL);
     }
 }
 
@@ -139,7 +149,8 @@ static struct jinja_value eval_name(struct jinja_run *r, const struct jinja_node
 {
     const struct jinja_value *v = jinja_frame_find(r, n->text);
     if (v) return *v;
-    if (jinja_is_function(n->text)) return (struct jinja_value){.kind = JINJA_FUNCTION, .name = &n->text};
+    if (jinja_is_function(n->text))
+        return (struct jinja_value){.kind = JINJA_FUNCTION, .name = &n->text};
     return jinja_undefined(&n->text);
 }
 
@@ -247,30 +258,54 @@ static struct jinja_value eval_node(struct jinja_run *r, const struct jinja_node
 {
     struct jinja_value a;
     switch (n->kind) {
-    case JINJA_N_NONE: return jinja_none();
-    case JINJA_N_BOOL: return jinja_bool(n->i);
-    case JINJA_N_INT: return jinja_int(n->i);
-    case JINJA_N_FLOAT: return jinja_float(n->f);
-    case JINJA_N_STRING: return jinja_text(r, n->text, false);
-    case JINJA_N_NAME: return eval_name(r, n);
+    case JINJA_N_NONE:
+        return jinja_none();
+    case JINJA_N_BOOL:
+        return jinja_bool(n->i);
+    case JINJA_N_INT:
+        return jinja_int(n->i);
+    case JINJA_N_FLOAT:
+        return jinja_float(n->f);
+    case JINJA_N_STRING:
+        return jinja_text(r, n->text, false);
+    case JINJA_N_NAME:
+        return eval_name(r, n);
     case JINJA_N_LIST:
-    case JINJA_N_TUPLE: return eval_list(r, n);
-    case JINJA_N_DICT: return eval_dict(r, n);
-    case JINJA_N_UNARY: return eval_unary(r, n);
-    case JINJA_N_CHAIN: return eval_chain(r, n);
-    case JINJA_N_COMPARE: return eval_compare(r, n);
-    case JINJA_N_LOGIC: return eval_logic(r, n);
+    case JINJA_N_TUPLE:
+        return eval_list(r, n);
+    case JINJA_N_DICT:
+        return eval_dict(r, n);
+    case JINJA_N_UNARY:
+        return eval_unary(r, n);
+    case JINJA_N_CHAIN:
+        return eval_chain(r, n);
+    case JINJA_N_COMPARE:
+        return eval_compare(r, n);
+    case JINJA_N_LOGIC:
+        return eval_logic(r, n);
     case JINJA_N_CHOICE:
         a = jinja_eval(r, n->b);
         if (r->err) return a;
-        return jinja_truth(a) ? jinja_eval(r, n->a) : n->c ? jinja_eval(r, n->c) : jinja_undefined(NULL);
-    case JINJA_N_MEMBER: a = jinja_eval(r, n->a); return jinja_member(r, a, &n->text);
-    case JINJA_N_INDEX: a = jinja_eval(r, n->a); return jinja_index(r, a, jinja_eval(r, n->b));
-    case JINJA_N_SLICE: return eval_slice(r, n);
-    case JINJA_N_CALL: return eval_call(r, n);
-    case JINJA_N_FILTER: return eval_filter(r, n);
-    case JINJA_N_TEST: return eval_test(r, n);
-    default: jinja_fail(r, ERR_UNSUPPORTED, "not an expression"); return jinja_undefined(NULL);
+        return jinja_truth(a) ? jinja_eval(r, n->a)
+               : n->c         ? jinja_eval(r, n->c)
+                              : jinja_undefined(NULL);
+    case JINJA_N_MEMBER:
+        a = jinja_eval(r, n->a);
+        return jinja_member(r, a, &n->text);
+    case JINJA_N_INDEX:
+        a = jinja_eval(r, n->a);
+        return jinja_index(r, a, jinja_eval(r, n->b));
+    case JINJA_N_SLICE:
+        return eval_slice(r, n);
+    case JINJA_N_CALL:
+        return eval_call(r, n);
+    case JINJA_N_FILTER:
+        return eval_filter(r, n);
+    case JINJA_N_TEST:
+        return eval_test(r, n);
+    default:
+        jinja_fail(r, ERR_UNSUPPORTED, "not an expression");
+        return jinja_undefined(NULL);
     }
 }
 

@@ -4,8 +4,10 @@
 
 #include "engine/text/jinja_eval.h"
 
-#define FILTER(name) static struct jinja_value name(struct jinja_run *r, struct jinja_value v, const struct jinja_args *args)
-#define UNUSED_ARGS  (void)args
+#define FILTER(name)                                                                               \
+    static struct jinja_value name(struct jinja_run *r, struct jinja_value v,                      \
+                                   const struct jinja_args *args)
+#define UNUSED_ARGS (void)args
 
 FILTER(filter_default)
 {
@@ -27,7 +29,8 @@ FILTER(filter_same) /* safe: there is no escaping to switch off */
     return jinja_to_string(r, v);
 }
 
-static struct jinja_value change_case(struct jinja_run *r, struct jinja_value v, enum jinja_case how)
+static struct jinja_value change_case(struct jinja_run *r, struct jinja_value v,
+                                      enum jinja_case how)
 {
     struct jinja_value s = jinja_to_string(r, v);
     return r->err ? s : jinja_change_case(r, s.s, how);
@@ -74,7 +77,8 @@ FILTER(filter_replace)
 FILTER(filter_indent)
 {
     const struct jinja_value *width = jinja_arg(args, 0, "width");
-    bool first = jinja_arg_truth(args, 1, "first", false), blank = jinja_arg_truth(args, 2, "blank", false);
+    bool first = jinja_arg_truth(args, 1, "first", false),
+         blank = jinja_arg_truth(args, 2, "blank", false);
     char spaces[256];
     memset(spaces, ' ', sizeof spaces);
     struct str by = {spaces, 4};
@@ -84,10 +88,12 @@ FILTER(filter_indent)
         by.n = (size_t)jinja_arg_int(r, args, 0, "width", 4);
     if (width && width->kind != JINJA_STRING && by.n > sizeof spaces)
         jinja_fail(r, ERR_RANGE, "indent: a width from 0 to 256 is expected");
-    struct jinja_value s = jinja_to_string(r, v), pad = jinja_text_copy(r, r->err ? STR("") : by, false);
+    struct jinja_value s = jinja_to_string(r, v),
+                       pad = jinja_text_copy(r, r->err ? STR("") : by, false);
     struct jinja_builder b = {NULL, 0, 0, 0};
     if (r->err) return s;
-    jinja_build_string(r, &b, s.s); /* a line end is added so that one at the end counts as a line */
+    jinja_build_string(r, &b,
+                       s.s); /* a line end is added so that one at the end counts as a line */
     jinja_build(r, &b, (struct jinja_span){"\n", 1, false});
     struct jinja_value lines = jinja_built(r, &b);
     lines = r->err ? lines : jinja_split_lines(r, lines.s);
@@ -123,7 +129,8 @@ FILTER(filter_float)
     const struct jinja_value *otherwise = jinja_arg(args, 0, "default");
     double f;
     if (jinja_is_number(v)) return jinja_float(jinja_to_double(v));
-    if (v.kind == JINJA_STRING && str_to_f64(str_trim(jinja_flat(r, v.s)), &f) == OK) return jinja_float(f);
+    if (v.kind == JINJA_STRING && str_to_f64(str_trim(jinja_flat(r, v.s)), &f) == OK)
+        return jinja_float(f);
     return otherwise ? *otherwise : jinja_float(0);
 }
 
@@ -147,7 +154,8 @@ FILTER(filter_round)
         jinja_fail(r, ERR_INVALID, "round needs a number and -15 to 15 places");
     if (r->err) return v;
     double f = jinja_to_double(v), scale = pow(10, (double)places);
-    if (v.kind != JINJA_FLOAT && places >= 0 && str_eqz(method, "common")) return filter_int(r, v, args);
+    if (v.kind != JINJA_FLOAT && places >= 0 && str_eqz(method, "common"))
+        return filter_int(r, v, args);
     if (str_eqz(method, "ceil")) return jinja_float(ceil(f * scale) / scale);
     if (str_eqz(method, "floor")) return jinja_float(floor(f * scale) / scale);
     return jinja_float(nearbyint(f * scale) / scale);
@@ -156,10 +164,12 @@ FILTER(filter_round)
 FILTER(filter_escape)
 {
     UNUSED_ARGS;
-    static const char *const pairs[][2] = {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"}, {"\"", "&#34;"}};
+    static const char *const pairs[][2] = {
+        {"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"}, {"\"", "&#34;"}};
     struct jinja_value s = jinja_to_string(r, v);
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0] && !r->err; i++) {
-        struct jinja_value old = jinja_text(r, str_of(pairs[i][0]), false), new = jinja_text(r, str_of(pairs[i][1]), false);
+        struct jinja_value old = jinja_text(r, str_of(pairs[i][0]), false),
+                           new = jinja_text(r, str_of(pairs[i][1]), false);
         if (!r->err) s = jinja_replace(r, s.s, old.s, new.s, -1);
     }
     return s;
@@ -203,7 +213,8 @@ static const struct jinja_filter_entry value_filters[] = {{"default", filter_def
                                                           {"tojson", jinja_to_json},
                                                           {NULL, NULL}};
 
-struct jinja_value jinja_filter(struct jinja_run *r, struct str name, struct jinja_value v, const struct jinja_args *args)
+struct jinja_value jinja_filter(struct jinja_run *r, struct str name, struct jinja_value v,
+                                const struct jinja_args *args)
 {
     const struct jinja_filter_entry *tables[] = {value_filters, jinja_list_filters};
     if (!jinja_enter_depth(r)) return v; /* map and select call filters by name */
@@ -216,6 +227,7 @@ struct jinja_value jinja_filter(struct jinja_run *r, struct str name, struct jin
         }
     }
     r->depth--;
-    jinja_fail(r, ERR_UNSUPPORTED, "filter '%.*s' is not supported", (int)(name.n < 40 ? name.n : 40), name.p);
+    jinja_fail(r, ERR_UNSUPPORTED, "filter '%.*s' is not supported",
+               (int)(name.n < 40 ? name.n : 40), name.p);
     return v;
 }

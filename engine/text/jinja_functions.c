@@ -15,22 +15,26 @@ const struct jinja_value *jinja_arg(const struct jinja_args *a, size_t place, co
     return NULL;
 }
 
-struct str jinja_arg_text(struct jinja_run *r, const struct jinja_args *a, size_t place, const char *name, struct str otherwise)
+struct str jinja_arg_text(struct jinja_run *r, const struct jinja_args *a, size_t place,
+                          const char *name, struct str otherwise)
 {
     const struct jinja_value *v = jinja_arg(a, place, name);
     if (!v || v->kind == JINJA_NONE) return otherwise;
     if (v->kind == JINJA_STRING) return jinja_flat(r, v->s);
-    jinja_fail(r, ERR_INVALID, "argument %s: expected a string, not a %s", name, jinja_kind_name(*v));
+    jinja_fail(r, ERR_INVALID, "argument %s: expected a string, not a %s", name,
+               jinja_kind_name(*v));
     return otherwise;
 }
 
-int64_t jinja_arg_int(struct jinja_run *r, const struct jinja_args *a, size_t place, const char *name, int64_t otherwise)
+int64_t jinja_arg_int(struct jinja_run *r, const struct jinja_args *a, size_t place,
+                      const char *name, int64_t otherwise)
 {
     const struct jinja_value *v = jinja_arg(a, place, name);
     if (!v || v->kind == JINJA_NONE) return otherwise;
     if (v->kind == JINJA_INT) return v->i;
     if (v->kind == JINJA_BOOL) return v->b;
-    jinja_fail(r, ERR_INVALID, "argument %s: expected an integer, not a %s", name, jinja_kind_name(*v));
+    jinja_fail(r, ERR_INVALID, "argument %s: expected an integer, not a %s", name,
+               jinja_kind_name(*v));
     return otherwise;
 }
 
@@ -67,7 +71,8 @@ static struct jinja_value make_dict(struct jinja_run *r, const struct jinja_args
 
 static struct jinja_value make_range(struct jinja_run *r, const struct jinja_args *args)
 {
-    int64_t from = 0, to = jinja_arg_int(r, args, 0, "stop", 0), step = jinja_arg_int(r, args, 2, "step", 1);
+    int64_t from = 0, to = jinja_arg_int(r, args, 0, "stop", 0),
+            step = jinja_arg_int(r, args, 2, "step", 1);
     struct jinja_value out = jinja_list_new(r, JINJA_LIST);
     if (args->n > 1) {
         from = to;
@@ -94,7 +99,8 @@ static struct jinja_value raise_exception(struct jinja_run *r, const struct jinj
         struct jinja_value text = jinja_to_string(r, args->at[0]);
         if (!r->err) why = jinja_flat(r, text.s);
     }
-    if (!r->err) r->err = err_set(r->e, ERR_INVALID, "%.*s", (int)(why.n < 220 ? why.n : 220), why.p);
+    if (!r->err)
+        r->err = err_set(r->e, ERR_INVALID, "%.*s", (int)(why.n < 220 ? why.n : 220), why.p);
     return jinja_undefined(NULL);
 }
 
@@ -131,7 +137,8 @@ bool jinja_is_function(struct str name)
     return false;
 }
 
-struct jinja_value jinja_call_function(struct jinja_run *r, struct str name, const struct jinja_args *args)
+struct jinja_value jinja_call_function(struct jinja_run *r, struct str name,
+                                       const struct jinja_args *args)
 {
     for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++)
         if (str_eqz(name, functions[i].name)) return functions[i].run(r, args);

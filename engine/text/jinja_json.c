@@ -32,7 +32,8 @@ static void write_text(struct json_writer *w, struct str s)
         else if (code == UNICODE_INVALID)
             buf_utf8(&w->out, 0xFFFD);
         else if (w->ascii && code >= 0x10000)
-            buf_printf(&w->out, "\\u%04x\\u%04x", 0xD800 + ((code - 0x10000) >> 10), 0xDC00 + ((code - 0x10000) & 0x3FF));
+            buf_printf(&w->out, "\\u%04x\\u%04x", 0xD800 + ((code - 0x10000) >> 10),
+                       0xDC00 + ((code - 0x10000) & 0x3FF));
         else if (w->ascii && code > 0x7F)
             buf_printf(&w->out, "\\u%04x", code);
         else
@@ -67,7 +68,8 @@ static void write_key(struct json_writer *w, struct jinja_value key)
 
 static int by_key(const void *a, const void *b)
 {
-    const struct jinja_pair *x = *(const struct jinja_pair *const *)a, *y = *(const struct jinja_pair *const *)b;
+    const struct jinja_pair *x = *(const struct jinja_pair *const *)a,
+                            *y = *(const struct jinja_pair *const *)b;
     struct str s = {x->key.s->flat, x->key.s->n}, t = {y->key.s->flat, y->key.s->n};
     int c = memcmp(s.p, t.p, s.n < t.n ? s.n : t.n);
     return c ? c : (s.n > t.n) - (s.n < t.n);
@@ -129,29 +131,46 @@ static void write_float(struct json_writer *w, double f)
 
 static void write_value(struct json_writer *w, struct jinja_value v, int depth)
 {
-    if (depth > JSON_DEPTH_MAX) jinja_fail(w->r, ERR_RANGE, "tojson: nested deeper than %d", JSON_DEPTH_MAX);
-    if (buf_failed(&w->out)) jinja_fail(w->r, ERR_TOO_LARGE, "tojson: longer than %d bytes", JSON_BYTES_MAX);
+    if (depth > JSON_DEPTH_MAX)
+        jinja_fail(w->r, ERR_RANGE, "tojson: nested deeper than %d", JSON_DEPTH_MAX);
+    if (buf_failed(&w->out))
+        jinja_fail(w->r, ERR_TOO_LARGE, "tojson: longer than %d bytes", JSON_BYTES_MAX);
     if (!jinja_charge(w->r, 0)) return;
     switch (v.kind) {
-    case JINJA_NONE: buf_z(&w->out, "null"); break;
-    case JINJA_BOOL: buf_z(&w->out, v.b ? "true" : "false"); break;
-    case JINJA_INT: buf_printf(&w->out, "%lld", (long long)v.i); break;
-    case JINJA_FLOAT: write_float(w, v.f); break;
+    case JINJA_NONE:
+        buf_z(&w->out, "null");
+        break;
+    case JINJA_BOOL:
+        buf_z(&w->out, v.b ? "true" : "false");
+        break;
+    case JINJA_INT:
+        buf_printf(&w->out, "%lld", (long long)v.i);
+        break;
+    case JINJA_FLOAT:
+        write_float(w, v.f);
+        break;
     case JINJA_STRING:
         w->content |= jinja_has_content(v.s);
         write_text(w, jinja_flat(w->r, v.s));
         break;
     case JINJA_LIST:
-    case JINJA_TUPLE: write_list(w, v.list, depth); break;
-    case JINJA_DICT: write_dict(w, v.dict, depth); break;
-    default: jinja_fail(w->r, ERR_INVALID, "tojson: a %s has no JSON form", jinja_kind_name(v)); break;
+    case JINJA_TUPLE:
+        write_list(w, v.list, depth);
+        break;
+    case JINJA_DICT:
+        write_dict(w, v.dict, depth);
+        break;
+    default:
+        jinja_fail(w->r, ERR_INVALID, "tojson: a %s has no JSON form", jinja_kind_name(v));
+        break;
     }
 }
 
 static void read_layout(struct json_writer *w, const struct jinja_args *args, char spaces[64])
 {
     struct jinja_run *r = w->r;
-    const struct jinja_value *indent = jinja_arg(args, 1, "indent"), *separators = jinja_arg(args, 2, "separators");
+    const struct jinja_value *indent = jinja_arg(args, 1, "indent"),
+                             *separators = jinja_arg(args, 2, "separators");
     w->ascii = jinja_arg_truth(args, 0, "ensure_ascii", false);
     w->sort = jinja_arg_truth(args, 3, "sort_keys", false);
     w->pretty = indent && indent->kind != JINJA_NONE;
@@ -164,14 +183,16 @@ static void read_layout(struct json_writer *w, const struct jinja_args *args, ch
         memset(spaces, ' ', 64);
         w->indent = (struct str){spaces, n < 0 ? 0 : n > 64 ? 64 : (size_t)n};
     }
-    bool pair = separators && (separators->kind == JINJA_TUPLE || separators->kind == JINJA_LIST) && separators->list->n == 2;
+    bool pair = separators && (separators->kind == JINJA_TUPLE || separators->kind == JINJA_LIST) &&
+                separators->list->n == 2;
     if (pair) {
         w->between = jinja_flat(r, jinja_need_text(r, separators->list->at[0]));
         w->colon = jinja_flat(r, jinja_need_text(r, separators->list->at[1]));
     }
 }
 
-struct jinja_value jinja_to_json(struct jinja_run *r, struct jinja_value v, const struct jinja_args *args)
+struct jinja_value jinja_to_json(struct jinja_run *r, struct jinja_value v,
+                                 const struct jinja_args *args)
 {
     struct json_writer w = {.r = r};
     char spaces[64];

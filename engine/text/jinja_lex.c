@@ -13,7 +13,7 @@ struct lexer {
     struct str s;
     size_t at;
     int line;
-    bool line_start;                   /* the last tag ended with a line end, or nothing has been read yet */
+    bool line_start; /* the last tag ended with a line end, or nothing has been read yet */
     struct jinja_token *tokens, spill; /* spill takes the token for which there was no memory */
     size_t n, cap;
     struct errmsg *e;
@@ -41,14 +41,24 @@ static struct jinja_token *add(struct lexer *x, enum jinja_token_kind kind, stru
     return &x->tokens[x->n++];
 }
 
-static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static bool is_space(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
 static bool is_name(char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || is_digit(c) || (unsigned char)c >= 0x80;
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || is_digit(c) ||
+           (unsigned char)c >= 0x80;
 }
 
-static char peek(const struct lexer *x, size_t ahead) { return x->at + ahead < x->s.n ? x->s.p[x->at + ahead] : 0; }
+static char peek(const struct lexer *x, size_t ahead)
+{
+    return x->at + ahead < x->s.n ? x->s.p[x->at + ahead] : 0;
+}
 
 static void advance(struct lexer *x, size_t n)
 {
@@ -106,7 +116,10 @@ static size_t read_digits(struct str s, size_t at, int base, size_t n_max, uint3
     *out = 0;
     for (; n < n_max && at + n < s.n; n++) {
         char c = s.p[at + n];
-        int d = is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : 99;
+        int d = is_digit(c)            ? c - '0'
+                : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                       : 99;
         if (d >= base) break;
         *out = *out * (uint32_t)base + (uint32_t)d;
     }
@@ -180,9 +193,11 @@ static void lex_number(struct lexer *x)
     bool is_float = false;
     for (;; used++) {
         char c = peek(x, used), next = peek(x, used + 1);
-        bool point = c == '.' && is_digit(next) && !is_float && !(x->at && x->s.p[x->at - 1] == '.');
+        bool point =
+            c == '.' && is_digit(next) && !is_float && !(x->at && x->s.p[x->at - 1] == '.');
         bool exponent =
-            (c == 'e' || c == 'E') && (is_digit(next) || ((next == '+' || next == '-') && is_digit(peek(x, used + 2))));
+            (c == 'e' || c == 'E') &&
+            (is_digit(next) || ((next == '+' || next == '-') && is_digit(peek(x, used + 2))));
         if (c == '_' && is_digit(next)) continue;
         if (point || exponent)
             is_float = true;
@@ -221,7 +236,8 @@ static void lex_operator(struct lexer *x, char *open, int *n_open)
         else
             open[(*n_open)++] = c == '(' ? ')' : c == '[' ? ']' : '}';
     } else if (strchr(")]}", c)) {
-        if (!*n_open || open[--*n_open] != c) fail(x, ERR_INVALID, "a closing bracket has no opening one");
+        if (!*n_open || open[--*n_open] != c)
+            fail(x, ERR_INVALID, "a closing bracket has no opening one");
     }
     add(x, JINJA_T_OPERATOR, (struct str){x->s.p + x->at, 1});
     advance(x, 1);
@@ -316,7 +332,8 @@ static void lex_all(struct lexer *x)
     size_t from = 0;
     while (!x->err) {
         size_t i = x->at;
-        while (i + 1 < x->s.n && !(x->s.p[i] == '{' && strchr("{%#", x->s.p[i + 1]) && x->s.p[i + 1]))
+        while (i + 1 < x->s.n &&
+               !(x->s.p[i] == '{' && strchr("{%#", x->s.p[i + 1]) && x->s.p[i + 1]))
             i++;
         if (i + 1 >= x->s.n) break;
         int line = x->line;
@@ -344,11 +361,13 @@ static void lex_all(struct lexer *x)
     add(x, JINJA_T_END, (struct str){NULL, 0});
 }
 
-enum err jinja_lex(struct arena *arena, struct str source, struct jinja_tokens *out, struct errmsg *e)
+enum err jinja_lex(struct arena *arena, struct str source, struct jinja_tokens *out,
+                   struct errmsg *e)
 {
     *out = (struct jinja_tokens){NULL, 0};
     if (source.n > JINJA_SOURCE_MAX)
-        return err_set(e, ERR_TOO_LARGE, "template has %zu bytes, at most %d are read", source.n, JINJA_SOURCE_MAX);
+        return err_set(e, ERR_TOO_LARGE, "template has %zu bytes, at most %d are read", source.n,
+                       JINJA_SOURCE_MAX);
     char *copy = arena_alloc(arena, source.n + 1);
     if (!copy) return err_set(e, ERR_TOO_LARGE, "no memory for the template");
     size_t n = 0;

@@ -34,6 +34,7 @@ struct jinja_tokens {
 };
 
 /* ERR_INVALID with the line, ERR_TOO_LARGE. On failure nothing needs freeing but the arena. */
-MUST enum err jinja_lex(struct arena *arena, struct str source, struct jinja_tokens *out, struct errmsg *e);
+MUST enum err jinja_lex(struct arena *arena, struct str source, struct jinja_tokens *out,
+                        struct errmsg *e);
 
 #endif

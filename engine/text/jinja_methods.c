@@ -4,20 +4,32 @@
 #include "engine/text/jinja_eval.h"
 #include "engine/text/unicode.h"
 
-typedef struct jinja_value method_fn(struct jinja_run *r, struct jinja_value self, const struct jinja_args *args);
-#define METHOD(name) static struct jinja_value name(struct jinja_run *r, struct jinja_value self, const struct jinja_args *args)
+typedef struct jinja_value method_fn(struct jinja_run *r, struct jinja_value self,
+                                     const struct jinja_args *args);
+#define METHOD(name)                                                                               \
+    static struct jinja_value name(struct jinja_run *r, struct jinja_value self,                   \
+                                   const struct jinja_args *args)
 
 /* --- strings */
 
-static struct jinja_value strip(struct jinja_run *r, struct jinja_value self, const struct jinja_args *args, bool left,
-                                bool right)
+static struct jinja_value strip(struct jinja_run *r, struct jinja_value self,
+                                const struct jinja_args *args, bool left, bool right)
 {
     struct str chars = jinja_arg_text(r, args, 0, "chars", (struct str){NULL, 0});
     return r->err ? self : jinja_trim(r, self.s, chars.p ? &chars : NULL, left, right);
 }
-METHOD(text_strip) { return strip(r, self, args, true, true); }
-METHOD(text_lstrip) { return strip(r, self, args, true, false); }
-METHOD(text_rstrip) { return strip(r, self, args, false, true); }
+METHOD(text_strip)
+{
+    return strip(r, self, args, true, true);
+}
+METHOD(text_lstrip)
+{
+    return strip(r, self, args, true, false);
+}
+METHOD(text_rstrip)
+{
+    return strip(r, self, args, false, true);
+}
 
 static bool is_space_at(struct str s, size_t i, size_t *n)
 {
@@ -51,7 +63,8 @@ static struct jinja_value split_spaces(struct jinja_run *r, struct jinja_value s
 
 METHOD(text_split)
 {
-    struct str sep = jinja_arg_text(r, args, 0, "sep", (struct str){NULL, 0}), s = jinja_flat(r, self.s);
+    struct str sep = jinja_arg_text(r, args, 0, "sep", (struct str){NULL, 0}),
+               s = jinja_flat(r, self.s);
     int64_t most = jinja_arg_int(r, args, 1, "maxsplit", -1);
     if (r->err || !sep.p) return r->err ? self : split_spaces(r, self, most);
     struct jinja_value out = jinja_list_new(r, JINJA_LIST);
@@ -87,7 +100,8 @@ METHOD(text_rsplit)
     for (int64_t n = 0; !r->err && n < most; n++) {
         ptrdiff_t hit = find_last(s, end, sep);
         if (hit < 0) break;
-        jinja_list_add(r, cut, jinja_part(r, self.s, (size_t)hit + sep.n, end - (size_t)hit - sep.n));
+        jinja_list_add(r, cut,
+                       jinja_part(r, self.s, (size_t)hit + sep.n, end - (size_t)hit - sep.n));
         end = (size_t)hit;
     }
     jinja_list_add(r, out, jinja_part(r, self.s, 0, end));
@@ -112,7 +126,8 @@ METHOD(text_replace)
 }
 
 /* startswith and endswith take one string or a tuple of them. */
-static struct jinja_value has_end(struct jinja_run *r, struct jinja_value self, const struct jinja_args *args, bool at_start)
+static struct jinja_value has_end(struct jinja_run *r, struct jinja_value self,
+                                  const struct jinja_args *args, bool at_start)
 {
     struct str s = jinja_flat(r, self.s);
     struct jinja_value one = args->n ? args->at[0] : jinja_undefined(NULL);
@@ -120,12 +135,19 @@ static struct jinja_value has_end(struct jinja_run *r, struct jinja_value self, 
     size_t n = several ? one.list->n : 1;
     for (size_t i = 0; i < n && !r->err; i++) {
         struct str part = jinja_flat(r, jinja_need_text(r, several ? one.list->at[i] : one));
-        if (!r->err && (at_start ? str_starts(s, part) : str_ends(s, part))) return jinja_bool(true);
+        if (!r->err && (at_start ? str_starts(s, part) : str_ends(s, part)))
+            return jinja_bool(true);
     }
     return jinja_bool(false);
 }
-METHOD(text_startswith) { return has_end(r, self, args, true); }
-METHOD(text_endswith) { return has_end(r, self, args, false); }
+METHOD(text_startswith)
+{
+    return has_end(r, self, args, true);
+}
+METHOD(text_endswith)
+{
+    return has_end(r, self, args, false);
+}
 
 METHOD(text_removeprefix)
 {
@@ -138,7 +160,8 @@ METHOD(text_removesuffix)
     return str_ends(s, part) ? jinja_part(r, self.s, 0, s.n - part.n) : self;
 }
 
-static struct jinja_value change_case(struct jinja_run *r, struct jinja_value self, enum jinja_case how)
+static struct jinja_value change_case(struct jinja_run *r, struct jinja_value self,
+                                      enum jinja_case how)
 {
     return jinja_change_case(r, self.s, how);
 }
@@ -192,10 +215,14 @@ METHOD(text_count)
         s = str_sub(s, (size_t)hit + part.n, s.n);
     return jinja_int(n);
 }
-METHOD(text_join) { return args->n ? jinja_join(r, self.s, jinja_items_of(r, args->at[0])) : self; }
+METHOD(text_join)
+{
+    return args->n ? jinja_join(r, self.s, jinja_items_of(r, args->at[0])) : self;
+}
 
 /* isdigit, isalpha, isalnum, isspace, isupper, islower */
-static struct jinja_value all_chars(struct jinja_run *r, struct jinja_value self, bool (*holds)(uint32_t code))
+static struct jinja_value all_chars(struct jinja_run *r, struct jinja_value self,
+                                    bool (*holds)(uint32_t code))
 {
     struct str s = jinja_flat(r, self.s);
     bool all = s.n > 0 && jinja_charge(r, s.n);
@@ -206,9 +233,18 @@ static struct jinja_value all_chars(struct jinja_run *r, struct jinja_value self
     }
     return jinja_bool(all);
 }
-static bool is_digit(uint32_t c) { return unicode_class(c) == UC_ND; }
-static bool is_alpha(uint32_t c) { return unicode_is_letter(unicode_class(c)); }
-static bool is_alnum(uint32_t c) { return is_alpha(c) || unicode_is_number(unicode_class(c)); }
+static bool is_digit(uint32_t c)
+{
+    return unicode_class(c) == UC_ND;
+}
+static bool is_alpha(uint32_t c)
+{
+    return unicode_is_letter(unicode_class(c));
+}
+static bool is_alnum(uint32_t c)
+{
+    return is_alpha(c) || unicode_is_number(unicode_class(c));
+}
 METHOD(text_isdigit)
 {
     (void)args;
@@ -267,7 +303,8 @@ METHOD(text_format)
         for (size_t k = 0; !v && n > 0 && k < args->n_named; k++)
             if (str_eq(args->named[k].name, name)) v = &args->named[k].value;
         if (!v) {
-            jinja_fail(r, ERR_INVALID, "format: a field has no value, or a format we do not support");
+            jinja_fail(r, ERR_INVALID,
+                       "format: a field has no value, or a format we do not support");
             break;
         }
         struct jinja_value text = jinja_to_string(r, *v);
@@ -275,7 +312,8 @@ METHOD(text_format)
         from += (size_t)n + 1;
         i = from - 1;
     }
-    struct jinja_value rest = jinja_part(r, self.s, from < s.n ? from : s.n, from < s.n ? s.n - from : 0);
+    struct jinja_value rest =
+        jinja_part(r, self.s, from < s.n ? from : s.n, from < s.n ? s.n - from : 0);
     if (!r->err) jinja_build_string(r, &b, rest.s);
     return jinja_built(r, &b);
 }
@@ -292,7 +330,8 @@ METHOD(list_append)
 }
 METHOD(list_extend)
 {
-    struct jinja_value items = args->n ? jinja_items_of(r, args->at[0]) : jinja_list_new(r, JINJA_LIST);
+    struct jinja_value items =
+        args->n ? jinja_items_of(r, args->at[0]) : jinja_list_new(r, JINJA_LIST);
     for (size_t i = 0; !r->err && i < items.list->n && jinja_charge(r, 0); i++)
         jinja_list_add(r, self, items.list->at[i]);
     return jinja_none();
@@ -306,7 +345,9 @@ METHOD(list_pop)
         jinja_fail(r, ERR_INVALID, "pop: there is no such element");
         return jinja_none();
     }
-    struct jinja_value v = l->at[i], *rest = jinja_alloc(r, l->n * sizeof *rest); /* others may share the memory */
+    struct jinja_value v = l->at[i],
+                       *rest =
+                           jinja_alloc(r, l->n * sizeof *rest); /* others may share the memory */
     if (!rest) return v;
     memcpy(rest, l->at, (size_t)i * sizeof *rest);
     memcpy(rest + i, l->at + i + 1, (l->n - (size_t)i - 1) * sizeof *rest);
@@ -366,7 +407,8 @@ METHOD(dict_pop)
         return otherwise ? *otherwise : jinja_none();
     }
     struct jinja_value v = *found;
-    struct jinja_pair *pair = (struct jinja_pair *)((char *)found - offsetof(struct jinja_pair, value));
+    struct jinja_pair *pair =
+        (struct jinja_pair *)((char *)found - offsetof(struct jinja_pair, value));
     memmove(pair, pair + 1, (size_t)(d->at + d->n - pair - 1) * sizeof *pair);
     d->n--;
     return v;
@@ -377,7 +419,8 @@ METHOD(dict_update)
     for (size_t i = 0; other && other->kind == JINJA_DICT && i < other->dict->n && !r->err; i++)
         jinja_dict_set(r, self.dict, other->dict->at[i].key, other->dict->at[i].value);
     for (size_t i = 0; i < args->n_named && !r->err; i++)
-        jinja_dict_set(r, self.dict, jinja_text(r, args->named[i].name, false), args->named[i].value);
+        jinja_dict_set(r, self.dict, jinja_text(r, args->named[i].name, false),
+                       args->named[i].value);
     return jinja_none();
 }
 
@@ -456,9 +499,13 @@ static method_fn *find_method(struct jinja_value v, struct str name)
     return NULL;
 }
 
-bool jinja_has_method(struct jinja_value v, struct str name) { return find_method(v, name) != NULL; }
+bool jinja_has_method(struct jinja_value v, struct str name)
+{
+    return find_method(v, name) != NULL;
+}
 
-struct jinja_value jinja_call_method(struct jinja_run *r, const struct jinja_method *m, const struct jinja_args *args)
+struct jinja_value jinja_call_method(struct jinja_run *r, const struct jinja_method *m,
+                                     const struct jinja_args *args)
 {
     method_fn *run = find_method(m->self, m->name);
     ASSERT(run);

@@ -6,15 +6,22 @@
 
 #include "engine/text/jinja_eval.h"
 
-static int64_t whole(struct jinja_value v) { return v.kind == JINJA_BOOL ? v.b : v.i; }
+static int64_t whole(struct jinja_value v)
+{
+    return v.kind == JINJA_BOOL ? v.b : v.i;
+}
 
 static struct jinja_value mismatch(struct jinja_run *r, struct jinja_value a, struct jinja_value b)
 {
-    const struct jinja_value *u = a.kind == JINJA_UNDEFINED ? &a : b.kind == JINJA_UNDEFINED ? &b : NULL;
+    const struct jinja_value *u = a.kind == JINJA_UNDEFINED   ? &a
+                                  : b.kind == JINJA_UNDEFINED ? &b
+                                                              : NULL;
     if (u && u->name)
-        jinja_fail(r, ERR_INVALID, "'%.*s' is undefined", (int)(u->name->n < 60 ? u->name->n : 60), u->name->p);
+        jinja_fail(r, ERR_INVALID, "'%.*s' is undefined", (int)(u->name->n < 60 ? u->name->n : 60),
+                   u->name->p);
     else
-        jinja_fail(r, ERR_INVALID, "unsupported operand types: %s and %s", jinja_kind_name(a), jinja_kind_name(b));
+        jinja_fail(r, ERR_INVALID, "unsupported operand types: %s and %s", jinja_kind_name(a),
+                   jinja_kind_name(b));
     return jinja_undefined(NULL);
 }
 
@@ -24,11 +31,13 @@ static struct jinja_value power_of_ints(struct jinja_run *r, int64_t base, int64
     if (base == 0 || base == 1) return jinja_int(n ? base : 1);
     if (base == -1) return jinja_int(n % 2 ? -1 : 1);
     for (; n > 0 && !r->err; n--) /* overflows after 63 rounds at most */
-        if (__builtin_mul_overflow(v, base, &v)) jinja_fail(r, ERR_RANGE, "an integer is too large");
+        if (__builtin_mul_overflow(v, base, &v))
+            jinja_fail(r, ERR_RANGE, "an integer is too large");
     return jinja_int(v);
 }
 
-static struct jinja_value int_arithmetic(struct jinja_run *r, enum jinja_op op, int64_t a, int64_t b)
+static struct jinja_value int_arithmetic(struct jinja_run *r, enum jinja_op op, int64_t a,
+                                         int64_t b)
 {
     int64_t v = 0;
     bool over = false;
@@ -37,31 +46,50 @@ static struct jinja_value int_arithmetic(struct jinja_run *r, enum jinja_op op, 
         return jinja_int(0);
     }
     switch (op) {
-    case JINJA_ADD: over = __builtin_add_overflow(a, b, &v); break;
-    case JINJA_SUB: over = __builtin_sub_overflow(a, b, &v); break;
-    case JINJA_MUL: over = __builtin_mul_overflow(a, b, &v); break;
-    case JINJA_FLOORDIV: v = a / b - (a % b != 0 && (a < 0) != (b < 0)); break;
-    case JINJA_MOD: v = a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0); break;
-    default: return power_of_ints(r, a, b);
+    case JINJA_ADD:
+        over = __builtin_add_overflow(a, b, &v);
+        break;
+    case JINJA_SUB:
+        over = __builtin_sub_overflow(a, b, &v);
+        break;
+    case JINJA_MUL:
+        over = __builtin_mul_overflow(a, b, &v);
+        break;
+    case JINJA_FLOORDIV:
+        v = a / b - (a % b != 0 && (a < 0) != (b < 0));
+        break;
+    case JINJA_MOD:
+        v = a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0);
+        break;
+    default:
+        return power_of_ints(r, a, b);
     }
     if (over) jinja_fail(r, ERR_RANGE, "an integer is too large");
     return jinja_int(v);
 }
 
-static struct jinja_value float_arithmetic(struct jinja_run *r, enum jinja_op op, double a, double b)
+static struct jinja_value float_arithmetic(struct jinja_run *r, enum jinja_op op, double a,
+                                           double b)
 {
     if ((op == JINJA_DIV || op == JINJA_FLOORDIV || op == JINJA_MOD) && b == 0) {
         jinja_fail(r, ERR_INVALID, "division by zero");
         return jinja_float(0);
     }
     switch (op) {
-    case JINJA_ADD: return jinja_float(a + b);
-    case JINJA_SUB: return jinja_float(a - b);
-    case JINJA_MUL: return jinja_float(a * b);
-    case JINJA_DIV: return jinja_float(a / b);
-    case JINJA_FLOORDIV: return jinja_float(floor(a / b));
-    case JINJA_MOD: return jinja_float(a - floor(a / b) * b);
-    default: return jinja_float(pow(a, b));
+    case JINJA_ADD:
+        return jinja_float(a + b);
+    case JINJA_SUB:
+        return jinja_float(a - b);
+    case JINJA_MUL:
+        return jinja_float(a * b);
+    case JINJA_DIV:
+        return jinja_float(a / b);
+    case JINJA_FLOORDIV:
+        return jinja_float(floor(a / b));
+    case JINJA_MOD:
+        return jinja_float(a - floor(a / b) * b);
+    default:
+        return jinja_float(pow(a, b));
     }
 }
 
@@ -80,7 +108,8 @@ static struct jinja_value repeat(struct jinja_run *r, struct jinja_value v, int6
     return out;
 }
 
-static struct jinja_value concat_lists(struct jinja_run *r, struct jinja_value a, struct jinja_value b)
+static struct jinja_value concat_lists(struct jinja_run *r, struct jinja_value a,
+                                       struct jinja_value b)
 {
     struct jinja_value out = jinja_list_new(r, a.kind);
     for (size_t k = 0; k < a.list->n && jinja_charge(r, 0); k++)
@@ -90,7 +119,8 @@ static struct jinja_value concat_lists(struct jinja_run *r, struct jinja_value a
     return out;
 }
 
-static struct jinja_value concat_text(struct jinja_run *r, struct jinja_value a, struct jinja_value b)
+static struct jinja_value concat_text(struct jinja_run *r, struct jinja_value a,
+                                      struct jinja_value b)
 {
     struct jinja_builder out = {NULL, 0, 0, 0};
     a = jinja_to_string(r, a);
@@ -101,14 +131,19 @@ static struct jinja_value concat_text(struct jinja_run *r, struct jinja_value a,
     return jinja_built(r, &out);
 }
 
-static bool is_sequence(struct jinja_value v) { return v.kind == JINJA_STRING || v.kind == JINJA_LIST || v.kind == JINJA_TUPLE; }
+static bool is_sequence(struct jinja_value v)
+{
+    return v.kind == JINJA_STRING || v.kind == JINJA_LIST || v.kind == JINJA_TUPLE;
+}
 
-struct jinja_value jinja_arithmetic(struct jinja_run *r, enum jinja_op op, struct jinja_value a, struct jinja_value b)
+struct jinja_value jinja_arithmetic(struct jinja_run *r, enum jinja_op op, struct jinja_value a,
+                                    struct jinja_value b)
 {
     if (r->err) return a;
     if (op == JINJA_CONCAT) return concat_text(r, a, b);
     if (jinja_is_number(a) && jinja_is_number(b)) {
-        bool floats = a.kind == JINJA_FLOAT || b.kind == JINJA_FLOAT || op == JINJA_DIV || (op == JINJA_POW && whole(b) < 0);
+        bool floats = a.kind == JINJA_FLOAT || b.kind == JINJA_FLOAT || op == JINJA_DIV ||
+                      (op == JINJA_POW && whole(b) < 0);
         return floats ? float_arithmetic(r, op, jinja_to_double(a), jinja_to_double(b))
                       : int_arithmetic(r, op, whole(a), whole(b));
     }
@@ -117,20 +152,27 @@ struct jinja_value jinja_arithmetic(struct jinja_run *r, enum jinja_op op, struc
         if (a.kind == JINJA_LIST || a.kind == JINJA_TUPLE) return concat_lists(r, a, b);
     }
     if (op == JINJA_MOD && a.kind == JINJA_STRING) return jinja_percent_format(r, a, b);
-    bool counts_b = b.kind == JINJA_INT || b.kind == JINJA_BOOL, counts_a = a.kind == JINJA_INT || a.kind == JINJA_BOOL;
+    bool counts_b = b.kind == JINJA_INT || b.kind == JINJA_BOOL,
+         counts_a = a.kind == JINJA_INT || a.kind == JINJA_BOOL;
     if (op == JINJA_MUL && is_sequence(a) && counts_b) return repeat(r, a, whole(b));
     if (op == JINJA_MUL && is_sequence(b) && counts_a) return repeat(r, b, whole(a));
     return mismatch(r, a, b);
 }
 
-bool jinja_compare(struct jinja_run *r, enum jinja_op op, struct jinja_value a, struct jinja_value b)
+bool jinja_compare(struct jinja_run *r, enum jinja_op op, struct jinja_value a,
+                   struct jinja_value b)
 {
     switch (op) {
-    case JINJA_EQ: return jinja_equal(r, a, b);
-    case JINJA_NE: return !jinja_equal(r, a, b);
-    case JINJA_IN: return jinja_contains(r, b, a);
-    case JINJA_NOT_IN: return !jinja_contains(r, b, a);
-    default: break;
+    case JINJA_EQ:
+        return jinja_equal(r, a, b);
+    case JINJA_NE:
+        return !jinja_equal(r, a, b);
+    case JINJA_IN:
+        return jinja_contains(r, b, a);
+    case JINJA_NOT_IN:
+        return !jinja_contains(r, b, a);
+    default:
+        break;
     }
     if (a.kind == JINJA_UNDEFINED || b.kind == JINJA_UNDEFINED) {
         mismatch(r, a, b);
@@ -141,10 +183,12 @@ bool jinja_compare(struct jinja_run *r, enum jinja_op op, struct jinja_value a, 
 }
 
 /* Start, stop, step clamped to n elements, as Python's slice.indices(); *count = elements taken. */
-static bool slice_indices(struct jinja_run *r, const struct jinja_value part[3], int64_t n, int64_t idx[3], int64_t *count)
+static bool slice_indices(struct jinja_run *r, const struct jinja_value part[3], int64_t n,
+                          int64_t idx[3], int64_t *count)
 {
     for (int i = 0; i < 3; i++) {
-        if (part[i].kind == JINJA_NONE || part[i].kind == JINJA_INT || part[i].kind == JINJA_BOOL) continue;
+        if (part[i].kind == JINJA_NONE || part[i].kind == JINJA_INT || part[i].kind == JINJA_BOOL)
+            continue;
         jinja_fail(r, ERR_INVALID, "a slice needs integers, not a %s", jinja_kind_name(part[i]));
         return false;
     }
@@ -171,7 +215,8 @@ static bool slice_indices(struct jinja_run *r, const struct jinja_value part[3],
     return true;
 }
 
-static struct jinja_value slice_text(struct jinja_run *r, struct jinja_value v, const struct jinja_value part[3])
+static struct jinja_value slice_text(struct jinja_run *r, struct jinja_value v,
+                                     const struct jinja_value part[3])
 {
     struct str s = jinja_flat(r, v.s);
     size_t n = jinja_chars(r, v.s);
@@ -195,7 +240,8 @@ static struct jinja_value slice_text(struct jinja_run *r, struct jinja_value v, 
     return jinja_built(r, &b);
 }
 
-struct jinja_value jinja_slice(struct jinja_run *r, struct jinja_value v, const struct jinja_value part[3])
+struct jinja_value jinja_slice(struct jinja_run *r, struct jinja_value v,
+                               const struct jinja_value part[3])
 {
     if (r->err) return v;
     if (v.kind == JINJA_STRING) return slice_text(r, v, part);
@@ -212,7 +258,8 @@ struct jinja_value jinja_slice(struct jinja_run *r, struct jinja_value v, const 
 }
 
 /* %-5s, %.3s: spaces to a width in characters, cut to a precision. */
-static void format_text(struct jinja_run *r, struct jinja_builder *out, const char *spec, struct jinja_value v)
+static void format_text(struct jinja_run *r, struct jinja_builder *out, const char *spec,
+                        struct jinja_value v)
 {
     static const char spaces[] = "                                ";
     bool left = false;
@@ -240,7 +287,8 @@ static void format_text(struct jinja_run *r, struct jinja_builder *out, const ch
 }
 
 /* One conversion: flags, width and precision were copied to spec[0..n); type is its letter. */
-static void format_one(struct jinja_run *r, struct jinja_builder *out, char *spec, size_t n, char type, struct jinja_value v)
+static void format_one(struct jinja_run *r, struct jinja_builder *out, char *spec, size_t n,
+                       char type, struct jinja_value v)
 {
     char text[1400]; /* 309 digits before the point, up to 999 behind it */
     if (type == 's') {
@@ -260,7 +308,8 @@ static void format_one(struct jinja_run *r, struct jinja_builder *out, char *spe
         if (fabs(f) > 9e18)
             jinja_fail(r, ERR_RANGE, "an integer is too large");
         else
-            snprintf(text, sizeof text, spec, v.kind == JINJA_FLOAT ? (long long)f : (long long)whole(v));
+            snprintf(text, sizeof text, spec,
+                     v.kind == JINJA_FLOAT ? (long long)f : (long long)whole(v));
     } else {
         spec[n] = type;
         spec[n + 1] = 0;
@@ -271,7 +320,8 @@ static void format_one(struct jinja_run *r, struct jinja_builder *out, char *spe
     if (!r->err) jinja_build_string(r, out, s.s);
 }
 
-struct jinja_value jinja_percent_format(struct jinja_run *r, struct jinja_value format, struct jinja_value values)
+struct jinja_value jinja_percent_format(struct jinja_run *r, struct jinja_value format,
+                                        struct jinja_value values)
 {
     struct str f = jinja_flat(r, format.s);
     struct jinja_builder out = {NULL, 0, 0, 0};

@@ -9,7 +9,8 @@ void jinja_parser_fail(struct jinja_parser *p, enum err err, const char *what)
     if (p->err) return;
     struct str t = p->at->text;
     if (t.n)
-        p->err = err_set(p->e, err, "line %d: %s, near '%.*s'", p->at->line, what, (int)(t.n < 40 ? t.n : 40), t.p);
+        p->err = err_set(p->e, err, "line %d: %s, near '%.*s'", p->at->line, what,
+                         (int)(t.n < 40 ? t.n : 40), t.p);
     else
         p->err = err_set(p->e, err, "line %d: %s", p->at->line, what);
 }
@@ -152,7 +153,8 @@ static struct jinja_node *parse_to_end(struct jinja_parser *p, const char *end)
     expect_block_end(p);
     struct jinja_node *body = parse_body(p, until);
     if (!p->err) p->at++;
-    if (p->at->kind == JINJA_T_NAME && strcmp(end, "endmacro") == 0) p->at++; /* {% endmacro name %} */
+    if (p->at->kind == JINJA_T_NAME && strcmp(end, "endmacro") == 0)
+        p->at++; /* {% endmacro name %} */
     expect_block_end(p);
     return body;
 }
@@ -189,7 +191,8 @@ static struct jinja_node *parse_for(struct jinja_parser *p)
         jinja_items_add(p, &one, jinja_parse_expression(p));
         jinja_items_keep(n, &one);
     }
-    if (jinja_at_name(p, "recursive")) jinja_parser_fail(p, ERR_UNSUPPORTED, "recursive loops are not supported");
+    if (jinja_at_name(p, "recursive"))
+        jinja_parser_fail(p, ERR_UNSUPPORTED, "recursive loops are not supported");
     expect_block_end(p);
     p->loops++;
     n->c = parse_body(p, until);
@@ -253,7 +256,8 @@ static struct jinja_node *parse_call_block(struct jinja_parser *p)
     n->b->text = STR("caller");
     if (jinja_at_operator(p, "(")) parse_parameters(p, n->b);
     n->a = jinja_parse_expression(p);
-    if (!p->err && n->a->kind != JINJA_N_CALL) jinja_parser_fail(p, ERR_INVALID, "{% call %} needs a call");
+    if (!p->err && n->a->kind != JINJA_N_CALL)
+        jinja_parser_fail(p, ERR_INVALID, "{% call %} needs a call");
     int loops = p->loops;
     p->loops = 0;
     n->b->b = parse_to_end(p, "endcall");
@@ -306,15 +310,19 @@ static struct jinja_node *parse_statement(struct jinja_parser *p)
     if (jinja_take_name(p, "filter")) return parse_filter_block(p);
     if (jinja_take_name(p, "break")) return parse_jump(p, JINJA_N_BREAK);
     if (jinja_take_name(p, "continue")) return parse_jump(p, JINJA_N_CONTINUE);
-    if (jinja_take_name(p, "generation")) return parse_to_end(p, "endgeneration"); /* marks text for training only */
-    bool known = jinja_at_name(p, "include") || jinja_at_name(p, "import") || jinja_at_name(p, "from") ||
-                 jinja_at_name(p, "extends") || jinja_at_name(p, "block") || jinja_at_name(p, "do") ||
+    if (jinja_take_name(p, "generation"))
+        return parse_to_end(p, "endgeneration"); /* marks text for training only */
+    bool known = jinja_at_name(p, "include") || jinja_at_name(p, "import") ||
+                 jinja_at_name(p, "from") || jinja_at_name(p, "extends") ||
+                 jinja_at_name(p, "block") || jinja_at_name(p, "do") ||
                  jinja_at_name(p, "autoescape") || jinja_at_name(p, "trans");
-    jinja_parser_fail(p, known ? ERR_UNSUPPORTED : ERR_INVALID, known ? "this tag is not supported" : "unknown tag");
+    jinja_parser_fail(p, known ? ERR_UNSUPPORTED : ERR_INVALID,
+                      known ? "this tag is not supported" : "unknown tag");
     return &p->spill;
 }
 
-enum err jinja_parse(struct arena *arena, struct str source, struct jinja_node **out, struct errmsg *e)
+enum err jinja_parse(struct arena *arena, struct str source, struct jinja_node **out,
+                     struct errmsg *e)
 {
     struct jinja_tokens tokens;
     *out = NULL;

@@ -6,7 +6,8 @@
 
 static struct jinja_node *parse_or(struct jinja_parser *p);
 
-static struct jinja_node *make(struct jinja_parser *p, enum jinja_node_kind kind, struct jinja_node *a)
+static struct jinja_node *make(struct jinja_parser *p, enum jinja_node_kind kind,
+                               struct jinja_node *a)
 {
     struct jinja_node *n = jinja_node_new(p, kind);
     n->a = a;
@@ -22,7 +23,8 @@ struct jinja_node *jinja_parse_expression(struct jinja_parser *p)
         choice->b = parse_or(p);
         if (jinja_take_name(p, "else")) choice->c = jinja_parse_expression(p);
         value = choice;
-        if (n == JINJA_NESTING_MAX) jinja_parser_fail(p, ERR_TOO_LARGE, "too many conditions in one expression");
+        if (n == JINJA_NESTING_MAX)
+            jinja_parser_fail(p, ERR_TOO_LARGE, "too many conditions in one expression");
     }
     p->depth--;
     return value;
@@ -45,8 +47,14 @@ static struct jinja_node *parse_logic(struct jinja_parser *p, const char *word, 
     return n;
 }
 
-static struct jinja_node *parse_and(struct jinja_parser *p) { return parse_logic(p, "and", JINJA_AND, parse_not); }
-static struct jinja_node *parse_or(struct jinja_parser *p) { return parse_logic(p, "or", JINJA_OR, parse_and); }
+static struct jinja_node *parse_and(struct jinja_parser *p)
+{
+    return parse_logic(p, "and", JINJA_AND, parse_not);
+}
+static struct jinja_node *parse_or(struct jinja_parser *p)
+{
+    return parse_logic(p, "or", JINJA_OR, parse_and);
+}
 
 struct level {
     struct {
@@ -70,7 +78,8 @@ static bool take_op(struct jinja_parser *p, const struct level *l, enum jinja_op
         *op = JINJA_IN;
         return true;
     }
-    bool not_in = jinja_at_name(p, "not") && p->at[1].kind == JINJA_T_NAME && str_eqz(p->at[1].text, "in");
+    bool not_in =
+        jinja_at_name(p, "not") && p->at[1].kind == JINJA_T_NAME && str_eqz(p->at[1].text, "in");
     if (!not_in) return false;
     p->at += 2;
     *op = JINJA_NOT_IN;
@@ -102,7 +111,10 @@ static struct jinja_node *parse_power(struct jinja_parser *p)
 static struct jinja_node *parse_product(struct jinja_parser *p)
 {
     static const struct level l = {
-        {{"*", JINJA_MUL}, {"/", JINJA_DIV}, {"//", JINJA_FLOORDIV}, {"%", JINJA_MOD}}, 4, parse_power, JINJA_N_CHAIN};
+        {{"*", JINJA_MUL}, {"/", JINJA_DIV}, {"//", JINJA_FLOORDIV}, {"%", JINJA_MOD}},
+        4,
+        parse_power,
+        JINJA_N_CHAIN};
     return parse_level(p, &l);
 }
 static struct jinja_node *parse_concat(struct jinja_parser *p)
@@ -112,16 +124,21 @@ static struct jinja_node *parse_concat(struct jinja_parser *p)
 }
 static struct jinja_node *parse_sum(struct jinja_parser *p)
 {
-    static const struct level l = {{{"+", JINJA_ADD}, {"-", JINJA_SUB}}, 2, parse_concat, JINJA_N_CHAIN};
+    static const struct level l = {
+        {{"+", JINJA_ADD}, {"-", JINJA_SUB}}, 2, parse_concat, JINJA_N_CHAIN};
     return parse_level(p, &l);
 }
 static struct jinja_node *parse_compare(struct jinja_parser *p)
 {
-    static const struct level l = {
-        {{"==", JINJA_EQ}, {"!=", JINJA_NE}, {"<=", JINJA_LE}, {">=", JINJA_GE}, {"<", JINJA_LT}, {">", JINJA_GT}},
-        6,
-        parse_sum,
-        JINJA_N_COMPARE};
+    static const struct level l = {{{"==", JINJA_EQ},
+                                    {"!=", JINJA_NE},
+                                    {"<=", JINJA_LE},
+                                    {">=", JINJA_GE},
+                                    {"<", JINJA_LT},
+                                    {">", JINJA_GT}},
+                                   6,
+                                   parse_sum,
+                                   JINJA_N_COMPARE};
     return parse_level(p, &l);
 }
 
@@ -195,7 +212,8 @@ void jinja_parse_arguments(struct jinja_parser *p, struct jinja_node *call)
             jinja_parser_fail(p, ERR_UNSUPPORTED, "* and ** arguments are not supported");
             break;
         }
-        bool keyword = p->at->kind == JINJA_T_NAME && p->at[1].kind == JINJA_T_OPERATOR && str_eqz(p->at[1].text, "=");
+        bool keyword = p->at->kind == JINJA_T_NAME && p->at[1].kind == JINJA_T_OPERATOR &&
+                       str_eqz(p->at[1].text, "=");
         if (keyword) {
             struct jinja_node *k = jinja_node_new(p, JINJA_N_KEYWORD);
             k->text = p->at->text;
@@ -203,7 +221,9 @@ void jinja_parse_arguments(struct jinja_parser *p, struct jinja_node *call)
             k->a = jinja_parse_expression(p);
             jinja_items_add(p, &items, k);
         } else {
-            if (keywords) jinja_parser_fail(p, ERR_INVALID, "a positional argument follows a keyword argument");
+            if (keywords)
+                jinja_parser_fail(p, ERR_INVALID,
+                                  "a positional argument follows a keyword argument");
             jinja_items_add(p, &items, jinja_parse_expression(p));
         }
         keywords |= keyword;
@@ -215,7 +235,8 @@ void jinja_parse_arguments(struct jinja_parser *p, struct jinja_node *call)
 static struct jinja_node *parse_postfix(struct jinja_parser *p, struct jinja_node *n)
 {
     for (int depth = 0; !p->err; depth++) {
-        if (depth > JINJA_NESTING_MAX) jinja_parser_fail(p, ERR_TOO_LARGE, "too many members in one expression");
+        if (depth > JINJA_NESTING_MAX)
+            jinja_parser_fail(p, ERR_TOO_LARGE, "too many members in one expression");
         if (jinja_take_operator(p, "."))
             n = parse_member(p, n);
         else if (jinja_take_operator(p, "["))
@@ -300,8 +321,10 @@ static struct jinja_node *parse_primary(struct jinja_parser *p)
 {
     struct jinja_node *n;
     switch (p->at->kind) {
-    case JINJA_T_NAME: return parse_name(p);
-    case JINJA_T_STRING: return parse_strings(p);
+    case JINJA_T_NAME:
+        return parse_name(p);
+    case JINJA_T_STRING:
+        return parse_strings(p);
     case JINJA_T_INT:
         n = jinja_node_new(p, JINJA_N_INT);
         n->i = p->at++->i;
@@ -310,9 +333,11 @@ static struct jinja_node *parse_primary(struct jinja_parser *p)
         n = jinja_node_new(p, JINJA_N_FLOAT);
         n->f = p->at++->f;
         return n;
-    default: break;
+    default:
+        break;
     }
-    if (jinja_at_operator(p, "(") || jinja_at_operator(p, "[") || jinja_at_operator(p, "{")) return parse_brackets(p);
+    if (jinja_at_operator(p, "(") || jinja_at_operator(p, "[") || jinja_at_operator(p, "{"))
+        return parse_brackets(p);
     jinja_parser_fail(p, ERR_INVALID, "expected an expression");
     return &p->spill;
 }
@@ -326,7 +351,8 @@ struct jinja_node *jinja_parse_filters(struct jinja_parser *p, struct jinja_node
         f->text = jinja_expect_name(p);
         if (jinja_at_operator(p, "(")) jinja_parse_arguments(p, f);
         n = f;
-        if (++depth > JINJA_NESTING_MAX) jinja_parser_fail(p, ERR_TOO_LARGE, "too many filters in one expression");
+        if (++depth > JINJA_NESTING_MAX)
+            jinja_parser_fail(p, ERR_TOO_LARGE, "too many filters in one expression");
     } while (!p->err && jinja_take_operator(p, "|"));
     return n;
 }
@@ -338,12 +364,13 @@ static struct jinja_node *parse_test(struct jinja_parser *p, struct jinja_node *
     n->i = jinja_take_name(p, "not");
     n->text = jinja_expect_name(p);
     enum jinja_token_kind k = p->at->kind;
-    bool word = k == JINJA_T_NAME && !jinja_at_name(p, "else") && !jinja_at_name(p, "or") && !jinja_at_name(p, "and") &&
-                !jinja_at_name(p, "is") && !jinja_at_name(p, "if") && !jinja_at_name(p, "in") && !jinja_at_name(p, "not");
+    bool word = k == JINJA_T_NAME && !jinja_at_name(p, "else") && !jinja_at_name(p, "or") &&
+                !jinja_at_name(p, "and") && !jinja_at_name(p, "is") && !jinja_at_name(p, "if") &&
+                !jinja_at_name(p, "in") && !jinja_at_name(p, "not");
     if (jinja_at_operator(p, "(")) {
         jinja_parse_arguments(p, n);
-    } else if (word || k == JINJA_T_STRING || k == JINJA_T_INT || k == JINJA_T_FLOAT || jinja_at_operator(p, "[") ||
-               jinja_at_operator(p, "{")) {
+    } else if (word || k == JINJA_T_STRING || k == JINJA_T_INT || k == JINJA_T_FLOAT ||
+               jinja_at_operator(p, "[") || jinja_at_operator(p, "{")) {
         struct jinja_items one = {NULL, 0, 0};
         jinja_items_add(p, &one, parse_postfix(p, parse_primary(p)));
         jinja_items_keep(n, &one);
@@ -367,7 +394,8 @@ struct jinja_node *jinja_parse_unary(struct jinja_parser *p)
 {
     struct jinja_node *n = parse_signed(p);
     for (int depth = 0; !p->err; depth++) {
-        if (depth > JINJA_NESTING_MAX) jinja_parser_fail(p, ERR_TOO_LARGE, "too many filters in one expression");
+        if (depth > JINJA_NESTING_MAX)
+            jinja_parser_fail(p, ERR_TOO_LARGE, "too many filters in one expression");
         if (jinja_take_operator(p, "|"))
             n = jinja_parse_filters(p, n);
         else if (jinja_take_name(p, "is"))
@@ -388,8 +416,8 @@ struct jinja_node *jinja_parse_tuple(struct jinja_parser *p, bool with_choice)
     struct jinja_node *n = jinja_node_new(p, JINJA_N_TUPLE);
     jinja_items_add(p, &items, first);
     while (!p->err && jinja_take_operator(p, ",")) {
-        bool end = p->at->kind == JINJA_T_PRINT_END || p->at->kind == JINJA_T_BLOCK_END || jinja_at_operator(p, ")") ||
-                   jinja_at_operator(p, "]") || jinja_at_name(p, "in");
+        bool end = p->at->kind == JINJA_T_PRINT_END || p->at->kind == JINJA_T_BLOCK_END ||
+                   jinja_at_operator(p, ")") || jinja_at_operator(p, "]") || jinja_at_name(p, "in");
         if (end) break;
         jinja_items_add(p, &items, with_choice ? jinja_parse_expression(p) : parse_or(p));
     }

@@ -21,7 +21,8 @@ struct jinja_items {
     int n, cap;
 };
 
-void jinja_parser_fail(struct jinja_parser *p, enum err err, const char *what); /* "line N: what, near 'token'" */
+void jinja_parser_fail(struct jinja_parser *p, enum err err,
+                       const char *what); /* "line N: what, near 'token'" */
 struct jinja_node *jinja_node_new(struct jinja_parser *p, enum jinja_node_kind kind);
 void jinja_items_add(struct jinja_parser *p, struct jinja_items *l, struct jinja_node *n);
 void jinja_items_keep(struct jinja_node *n, struct jinja_items *l);
@@ -32,12 +33,16 @@ bool jinja_take_name(struct jinja_parser *p, const char *name);
 void jinja_expect_operator(struct jinja_parser *p, const char *op);
 struct str jinja_expect_name(struct jinja_parser *p);
 
-struct jinja_node *jinja_parse_expression(struct jinja_parser *p);              /* with "a if b else c" */
-struct jinja_node *jinja_parse_tuple(struct jinja_parser *p, bool with_choice); /* one expression, or several with commas */
-struct jinja_node *jinja_parse_target(struct jinja_parser *p);                  /* names, or one name.member */
-struct jinja_node *jinja_parse_filters(struct jinja_parser *p, struct jinja_node *first); /* name(args) | name.. at a name */
-struct jinja_node *jinja_parse_unary(struct jinja_parser *p);                             /* a primary with its postfixes */
-void jinja_parse_arguments(struct jinja_parser *p, struct jinja_node *call);              /* "(" .. ")" */
-bool jinja_enter(struct jinja_parser *p); /* one level deeper; false at the limit. Pair with p->depth-- when true */
+struct jinja_node *jinja_parse_expression(struct jinja_parser *p); /* with "a if b else c" */
+struct jinja_node *jinja_parse_tuple(struct jinja_parser *p,
+                                     bool with_choice); /* one expression, or several with commas */
+struct jinja_node *jinja_parse_target(struct jinja_parser *p); /* names, or one name.member */
+struct jinja_node *
+jinja_parse_filters(struct jinja_parser *p,
+                    struct jinja_node *first);                /* name(args) | name.. at a name */
+struct jinja_node *jinja_parse_unary(struct jinja_parser *p); /* a primary with its postfixes */
+void jinja_parse_arguments(struct jinja_parser *p, struct jinja_node *call); /* "(" .. ")" */
+bool jinja_enter(struct jinja_parser
+                     *p); /* one level deeper; false at the limit. Pair with p->depth-- when true */
 
 #endif

@@ -57,7 +57,8 @@ struct jinja_value *jinja_frame_find(struct jinja_run *r, struct str name)
     return jinja_charge(r, seen) ? found : NULL;
 }
 
-void jinja_frame_set(struct jinja_run *r, struct jinja_frame *f, struct str name, struct jinja_value v)
+void jinja_frame_set(struct jinja_run *r, struct jinja_frame *f, struct str name,
+                     struct jinja_value v)
 {
     if (r->err || !jinja_charge(r, f->n)) return;
     for (size_t i = 0; i < f->n; i++) {
@@ -102,7 +103,8 @@ static void assign(struct jinja_run *r, const struct jinja_node *target, struct 
     struct jinja_value items = jinja_items_of(r, v);
     if (r->err) return;
     if (items.list->n != (size_t)target->n_items) {
-        jinja_fail(r, ERR_INVALID, "expected %d values to unpack, not %zu", target->n_items, items.list->n);
+        jinja_fail(r, ERR_INVALID, "expected %d values to unpack, not %zu", target->n_items,
+                   items.list->n);
         return;
     }
     for (int i = 0; i < target->n_items; i++)
@@ -110,7 +112,8 @@ static void assign(struct jinja_run *r, const struct jinja_node *target, struct 
 }
 
 /* Runs a body in a scope of its own and returns what it printed. */
-static struct jinja_value capture(struct jinja_run *r, struct jinja_frame *scope, const struct jinja_node *body)
+static struct jinja_value capture(struct jinja_run *r, struct jinja_frame *scope,
+                                  const struct jinja_node *body)
 {
     struct jinja_builder text = {NULL, 0, 0, 0};
     struct jinja_builder *outer = r->capture;
@@ -124,7 +127,8 @@ static struct jinja_value capture(struct jinja_run *r, struct jinja_frame *scope
     return jinja_built(r, &text);
 }
 
-static struct jinja_value apply_filters(struct jinja_run *r, const struct jinja_node *filters, struct jinja_value text)
+static struct jinja_value apply_filters(struct jinja_run *r, const struct jinja_node *filters,
+                                        struct jinja_value text)
 {
     struct jinja_value outer = r->block_text;
     r->block_text = text;
@@ -136,7 +140,8 @@ static struct jinja_value apply_filters(struct jinja_run *r, const struct jinja_
 /* --- loops */
 
 /* Of the items those for which the loop's condition holds. */
-static struct jinja_value filter_items(struct jinja_run *r, const struct jinja_node *n, struct jinja_value items)
+static struct jinja_value filter_items(struct jinja_run *r, const struct jinja_node *n,
+                                       struct jinja_value items)
 {
     struct jinja_value out = jinja_list_new(r, JINJA_LIST);
     struct jinja_frame *outer = r->frame, *scope = frame_in(r, outer);
@@ -159,7 +164,8 @@ static void run_loop(struct jinja_run *r, const struct jinja_node *n, struct jin
         if (!scope) break;
         scope->n = 0;
         r->frame = scope;
-        jinja_frame_set(r, scope, STR("loop"), (struct jinja_value){.kind = JINJA_LOOP, .loop = loop});
+        jinja_frame_set(r, scope, STR("loop"),
+                        (struct jinja_value){.kind = JINJA_LOOP, .loop = loop});
         assign(r, n->a, loop->items[loop->i]);
         jinja_exec(r, n->c);
         r->frame = outer;
@@ -203,13 +209,17 @@ static const struct jinja_value *named_argument(const struct jinja_args *args, s
     return NULL;
 }
 
-static void bind_parameters(struct jinja_run *r, const struct jinja_node *n, const struct jinja_args *args)
+static void bind_parameters(struct jinja_run *r, const struct jinja_node *n,
+                            const struct jinja_args *args)
 {
     struct jinja_frame *scope = r->frame;
     for (int i = 0; i < n->n_items && !r->err; i++) {
         const struct jinja_node *p = n->items[i];
-        const struct jinja_value *given = (size_t)i < args->n ? &args->at[i] : named_argument(args, p->text);
-        struct jinja_value v = given ? *given : p->a ? jinja_eval(r, p->a) : jinja_undefined(&p->text);
+        const struct jinja_value *given =
+            (size_t)i < args->n ? &args->at[i] : named_argument(args, p->text);
+        struct jinja_value v = given  ? *given
+                               : p->a ? jinja_eval(r, p->a)
+                                      : jinja_undefined(&p->text);
         jinja_frame_set(r, scope, p->text, v);
     }
     struct jinja_value rest = jinja_list_new(r, JINJA_TUPLE), named = jinja_dict_new(r, JINJA_DICT);
@@ -230,7 +240,8 @@ static void bind_parameters(struct jinja_run *r, const struct jinja_node *n, con
     jinja_frame_set(r, scope, STR("kwargs"), named);
 }
 
-struct jinja_value jinja_call_macro(struct jinja_run *r, const struct jinja_macro *m, const struct jinja_args *args)
+struct jinja_value jinja_call_macro(struct jinja_run *r, const struct jinja_macro *m,
+                                    const struct jinja_args *args)
 {
     struct jinja_frame *scope = frame_in(r, m->scope), *before = r->frame;
     if (!scope) return jinja_undefined(NULL);
@@ -281,29 +292,51 @@ static void exec_node(struct jinja_run *r, const struct jinja_node *n)
 {
     struct jinja_value v;
     switch (n->kind) {
-    case JINJA_N_TEXT: emit_span(r, (struct jinja_span){n->text.p, n->text.n, false}); break;
-    case JINJA_N_PRINT: emit(r, jinja_eval(r, n->a)); break;
+    case JINJA_N_TEXT:
+        emit_span(r, (struct jinja_span){n->text.p, n->text.n, false});
+        break;
+    case JINJA_N_PRINT:
+        emit(r, jinja_eval(r, n->a));
+        break;
     case JINJA_N_BLOCK:
         for (int i = 0; i < n->n_items && !r->err && r->flow == JINJA_GO; i++)
             jinja_exec(r, n->items[i]);
         break;
-    case JINJA_N_IF: exec_if(r, n); break;
-    case JINJA_N_FOR: exec_for(r, n); break;
-    case JINJA_N_SET: assign(r, n->a, jinja_eval(r, n->b)); break;
+    case JINJA_N_IF:
+        exec_if(r, n);
+        break;
+    case JINJA_N_FOR:
+        exec_for(r, n);
+        break;
+    case JINJA_N_SET:
+        assign(r, n->a, jinja_eval(r, n->b));
+        break;
     case JINJA_N_SET_BLOCK:
         v = capture(r, frame_in(r, r->frame), n->b);
         assign(r, n->a, n->c && !r->err ? apply_filters(r, n->c, v) : v);
         break;
-    case JINJA_N_MACRO: jinja_frame_set(r, r->frame, n->text, macro_value(r, n)); break;
-    case JINJA_N_CALL_BLOCK: exec_call_block(r, n); break;
+    case JINJA_N_MACRO:
+        jinja_frame_set(r, r->frame, n->text, macro_value(r, n));
+        break;
+    case JINJA_N_CALL_BLOCK:
+        exec_call_block(r, n);
+        break;
     case JINJA_N_FILTER_BLOCK:
         v = capture(r, frame_in(r, r->frame), n->b);
         if (!r->err) emit(r, apply_filters(r, n->a, v));
         break;
-    case JINJA_N_WITH: exec_with(r, n); break;
-    case JINJA_N_BREAK: r->flow = JINJA_BREAKING; break;
-    case JINJA_N_CONTINUE: r->flow = JINJA_CONTINUING; break;
-    default: jinja_fail(r, ERR_UNSUPPORTED, "not a statement"); break;
+    case JINJA_N_WITH:
+        exec_with(r, n);
+        break;
+    case JINJA_N_BREAK:
+        r->flow = JINJA_BREAKING;
+        break;
+    case JINJA_N_CONTINUE:
+        r->flow = JINJA_CONTINUING;
+        break;
+    default:
+        jinja_fail(r, ERR_UNSUPPORTED, "not a statement");
+        break;
     }
 }
 

@@ -81,7 +81,8 @@ void jinja_build_string(struct jinja_run *r, struct jinja_builder *b, const stru
 struct jinja_value jinja_built(struct jinja_run *r, struct jinja_builder *b)
 {
     if (b->n_spans == 0) return jinja_text(r, STR(""), false);
-    if (b->n_spans == 1) return jinja_text(r, (struct str){b->spans[0].p, b->spans[0].n}, b->spans[0].content);
+    if (b->n_spans == 1)
+        return jinja_text(r, (struct str){b->spans[0].p, b->spans[0].n}, b->spans[0].content);
     struct jinja_string *s = jinja_alloc(r, sizeof *s);
     if (!s) return jinja_undefined(NULL);
     s->n = b->n;
@@ -90,7 +91,8 @@ struct jinja_value jinja_built(struct jinja_run *r, struct jinja_builder *b)
     return (struct jinja_value){.kind = JINJA_STRING, .s = s};
 }
 
-struct jinja_value jinja_part(struct jinja_run *r, const struct jinja_string *s, size_t from, size_t n)
+struct jinja_value jinja_part(struct jinja_run *r, const struct jinja_string *s, size_t from,
+                              size_t n)
 {
     struct jinja_builder b = {NULL, 0, 0, 0};
     size_t at = 0;
@@ -124,7 +126,8 @@ void jinja_write_float(struct buf *out, double f)
         snprintf(s, sizeof s, "%.*e", precision, f);
     while (strtod(s, NULL) != f && precision++ < 17);
     int exponent = atoi(strchr(s, 'e') + 1);
-    if (exponent < -4 || exponent >= 16) { /* d.ddde-05: at least two digits of exponent, as C writes them too */
+    if (exponent < -4 ||
+        exponent >= 16) { /* d.ddde-05: at least two digits of exponent, as C writes them too */
         buf_z(out, s);
         return;
     }
@@ -194,23 +197,40 @@ static void write_dict(struct writer *w, const struct jinja_dict *d, int depth)
 
 static void write_repr(struct writer *w, struct jinja_value v, int depth)
 {
-    if (depth > WRITE_DEPTH_MAX) jinja_fail(w->r, ERR_RANGE, "a value is nested too deeply to be written");
+    if (depth > WRITE_DEPTH_MAX)
+        jinja_fail(w->r, ERR_RANGE, "a value is nested too deeply to be written");
     if (buf_failed(&w->out)) jinja_fail(w->r, ERR_TOO_LARGE, "a value is too long to be written");
     if (!jinja_charge(w->r, 0)) return;
     switch (v.kind) {
-    case JINJA_UNDEFINED: buf_z(&w->out, depth ? "Undefined" : ""); break;
-    case JINJA_NONE: buf_z(&w->out, "None"); break;
-    case JINJA_BOOL: buf_z(&w->out, v.b ? "True" : "False"); break;
-    case JINJA_INT: buf_printf(&w->out, "%lld", (long long)v.i); break;
-    case JINJA_FLOAT: jinja_write_float(&w->out, v.f); break;
+    case JINJA_UNDEFINED:
+        buf_z(&w->out, depth ? "Undefined" : "");
+        break;
+    case JINJA_NONE:
+        buf_z(&w->out, "None");
+        break;
+    case JINJA_BOOL:
+        buf_z(&w->out, v.b ? "True" : "False");
+        break;
+    case JINJA_INT:
+        buf_printf(&w->out, "%lld", (long long)v.i);
+        break;
+    case JINJA_FLOAT:
+        jinja_write_float(&w->out, v.f);
+        break;
     case JINJA_STRING:
         w->content |= jinja_has_content(v.s);
         write_quoted(&w->out, jinja_flat(w->r, v.s));
         break;
     case JINJA_LIST:
-    case JINJA_TUPLE: write_list(w, v, depth); break;
-    case JINJA_DICT: write_dict(w, v.dict, depth); break;
-    default: jinja_fail(w->r, ERR_INVALID, "a %s cannot be written as text", jinja_kind_name(v)); break;
+    case JINJA_TUPLE:
+        write_list(w, v, depth);
+        break;
+    case JINJA_DICT:
+        write_dict(w, v.dict, depth);
+        break;
+    default:
+        jinja_fail(w->r, ERR_INVALID, "a %s cannot be written as text", jinja_kind_name(v));
+        break;
     }
 }
 

@@ -47,7 +47,8 @@ static int test_value(struct jinja_run *r, struct str name, struct jinja_value v
                  {"number", jinja_is_number(v)},
                  {"integer", k == JINJA_INT},
                  {"float", k == JINJA_FLOAT},
-                 {"callable", k == JINJA_MACRO || k == JINJA_METHOD || k == JINJA_FUNCTION || k == JINJA_NAMESPACE},
+                 {"callable", k == JINJA_MACRO || k == JINJA_METHOD || k == JINJA_FUNCTION ||
+                                  k == JINJA_NAMESPACE},
                  {"escaped", false}};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         if (str_eqz(name, kinds[i].name)) return kinds[i].holds;
@@ -61,31 +62,36 @@ static int test_value(struct jinja_run *r, struct str name, struct jinja_value v
 static bool is_same(struct jinja_run *r, struct jinja_value a, struct jinja_value b)
 {
     if (a.kind != b.kind) return false;
-    if (a.kind == JINJA_LIST || a.kind == JINJA_TUPLE || a.kind == JINJA_DICT || a.kind == JINJA_NAMESPACE)
+    if (a.kind == JINJA_LIST || a.kind == JINJA_TUPLE || a.kind == JINJA_DICT ||
+        a.kind == JINJA_NAMESPACE)
         return a.list == b.list;
     return jinja_equal(r, a, b);
 }
 
-bool jinja_test(struct jinja_run *r, struct str name, struct jinja_value v, const struct jinja_args *args)
+bool jinja_test(struct jinja_run *r, struct str name, struct jinja_value v,
+                const struct jinja_args *args)
 {
     static const struct {
         const char *name;
         enum jinja_op op;
-    } compare[] = {{"eq", JINJA_EQ},          {"equalto", JINJA_EQ}, {"==", JINJA_EQ}, {"ne", JINJA_NE},
-                   {"!=", JINJA_NE},          {"lt", JINJA_LT},      {"<", JINJA_LT},  {"lessthan", JINJA_LT},
-                   {"le", JINJA_LE},          {"<=", JINJA_LE},      {"gt", JINJA_GT}, {">", JINJA_GT},
-                   {"greaterthan", JINJA_GT}, {"ge", JINJA_GE},      {">=", JINJA_GE}, {"in", JINJA_IN}};
+    } compare[] = {
+        {"eq", JINJA_EQ},          {"equalto", JINJA_EQ}, {"==", JINJA_EQ}, {"ne", JINJA_NE},
+        {"!=", JINJA_NE},          {"lt", JINJA_LT},      {"<", JINJA_LT},  {"lessthan", JINJA_LT},
+        {"le", JINJA_LE},          {"<=", JINJA_LE},      {"gt", JINJA_GT}, {">", JINJA_GT},
+        {"greaterthan", JINJA_GT}, {"ge", JINJA_GE},      {">=", JINJA_GE}, {"in", JINJA_IN}};
     if (r->err) return false;
     int simple = test_value(r, name, v);
     if (simple >= 0) return simple;
     if (args->n == 0) {
-        jinja_fail(r, ERR_UNSUPPORTED, "test '%.*s' is unknown, or lacks its argument", (int)(name.n < 40 ? name.n : 40), name.p);
+        jinja_fail(r, ERR_UNSUPPORTED, "test '%.*s' is unknown, or lacks its argument",
+                   (int)(name.n < 40 ? name.n : 40), name.p);
         return false;
     }
     for (size_t i = 0; i < sizeof compare / sizeof compare[0]; i++)
         if (str_eqz(name, compare[i].name)) return jinja_compare(r, compare[i].op, v, args->at[0]);
     if (str_eqz(name, "divisibleby")) return divisible(r, v, args->at[0]);
     if (str_eqz(name, "sameas")) return is_same(r, v, args->at[0]);
-    jinja_fail(r, ERR_UNSUPPORTED, "test '%.*s' is not supported", (int)(name.n < 40 ? name.n : 40), name.p);
+    jinja_fail(r, ERR_UNSUPPORTED, "test '%.*s' is not supported", (int)(name.n < 40 ? name.n : 40),
+               name.p);
     return false;
 }

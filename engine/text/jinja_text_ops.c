@@ -10,14 +10,18 @@ const struct jinja_string *jinja_need_text(struct jinja_run *r, struct jinja_val
 {
     if (v.kind == JINJA_STRING && !r->err) return v.s;
     if (v.kind == JINJA_UNDEFINED && v.name)
-        jinja_fail(r, ERR_INVALID, "'%.*s' is undefined", (int)(v.name->n < 60 ? v.name->n : 60), v.name->p);
+        jinja_fail(r, ERR_INVALID, "'%.*s' is undefined", (int)(v.name->n < 60 ? v.name->n : 60),
+                   v.name->p);
     else
         jinja_fail(r, ERR_INVALID, "expected a string, not a %s", jinja_kind_name(v));
     return &empty;
 }
 
 /* Python's str.isspace, as used by strip(): White_Space and the four separators among the control characters. */
-static bool is_python_space(uint32_t c) { return unicode_is_space(c) || (c >= 0x1C && c <= 0x1F); }
+static bool is_python_space(uint32_t c)
+{
+    return unicode_is_space(c) || (c >= 0x1C && c <= 0x1F);
+}
 
 static bool in_set(struct str chars, struct str one)
 {
@@ -35,7 +39,8 @@ static bool strips(const struct str *chars, struct str s, size_t at, size_t n, u
     return chars ? in_set(*chars, str_sub(s, at, n)) : is_python_space(code);
 }
 
-struct jinja_value jinja_trim(struct jinja_run *r, const struct jinja_string *s, const struct str *chars, bool left, bool right)
+struct jinja_value jinja_trim(struct jinja_run *r, const struct jinja_string *s,
+                              const struct str *chars, bool left, bool right)
 {
     struct str t = jinja_flat(r, s);
     size_t from = 0, to = t.n;
@@ -56,8 +61,9 @@ struct jinja_value jinja_trim(struct jinja_run *r, const struct jinja_string *s,
     return jinja_part(r, s, from, to - from);
 }
 
-struct jinja_value jinja_replace(struct jinja_run *r, const struct jinja_string *s, const struct jinja_string *old,
-                                 const struct jinja_string *new, int64_t most)
+struct jinja_value jinja_replace(struct jinja_run *r, const struct jinja_string *s,
+                                 const struct jinja_string *old, const struct jinja_string *new,
+                                 int64_t most)
 {
     struct str t = jinja_flat(r, s), needle = jinja_flat(r, old);
     struct jinja_builder b = {NULL, 0, 0, 0};
@@ -83,7 +89,8 @@ struct jinja_value jinja_replace(struct jinja_run *r, const struct jinja_string 
     return jinja_built(r, &b);
 }
 
-struct jinja_value jinja_join(struct jinja_run *r, const struct jinja_string *between, struct jinja_value list)
+struct jinja_value jinja_join(struct jinja_run *r, const struct jinja_string *between,
+                              struct jinja_value list)
 {
     struct jinja_builder b = {NULL, 0, 0, 0};
     for (size_t i = 0; !r->err && i < list.list->n && jinja_charge(r, 0); i++) {
@@ -102,7 +109,8 @@ struct jinja_value jinja_split_lines(struct jinja_run *r, const struct jinja_str
     for (size_t i = 0; i < t.n && !r->err;) {
         uint32_t c;
         size_t n = unicode_next(t, i, &c);
-        bool end = (c >= 0xA && c <= 0xD) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
+        bool end = (c >= 0xA && c <= 0xD) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 ||
+                   c == 0x2029;
         if (end) {
             jinja_list_add(r, out, jinja_part(r, s, from, i - from));
             if (c == '\r' && i + 1 < t.n && t.p[i + 1] == '\n') n = 2;
@@ -128,10 +136,12 @@ static void put_case(struct buf *out, uint32_t code, bool upper)
 /* Does a word of title() start after this character? As in Jinja's title filter. */
 static bool opens_word(uint32_t code)
 {
-    return is_python_space(code) || code == '-' || code == '(' || code == '{' || code == '[' || code == '<';
+    return is_python_space(code) || code == '-' || code == '(' || code == '{' || code == '[' ||
+           code == '<';
 }
 
-struct jinja_value jinja_change_case(struct jinja_run *r, const struct jinja_string *s, enum jinja_case how)
+struct jinja_value jinja_change_case(struct jinja_run *r, const struct jinja_string *s,
+                                     enum jinja_case how)
 {
     struct jinja_builder b = {NULL, 0, 0, 0};
     bool start = true; /* of the text, or of a word */
@@ -143,7 +153,8 @@ struct jinja_value jinja_change_case(struct jinja_run *r, const struct jinja_str
         for (size_t k = 0; k < t.n && !r->err;) {
             uint32_t code;
             size_t n = unicode_next(t, k, &code);
-            bool upper = how == JINJA_UPPER || (start && (how == JINJA_TITLE || how == JINJA_CAPITALIZE));
+            bool upper =
+                how == JINJA_UPPER || (start && (how == JINJA_TITLE || how == JINJA_CAPITALIZE));
             if (code == UNICODE_INVALID)
                 buf_add(&out, t.p + k, n);
             else

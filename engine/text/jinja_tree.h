@@ -30,15 +30,15 @@ enum jinja_node_kind {
     JINJA_N_FILTER,  /* a (NULL: the block's text) | text ( items ) */
     JINJA_N_TEST,    /* a is text ( items ), i = negated */
     /* statements */
-    JINJA_N_TEXT,         /* text */
-    JINJA_N_PRINT,        /* a */
-    JINJA_N_BLOCK,        /* items */
-    JINJA_N_IF,           /* items: condition, body, condition, body..; c = else body or NULL */
-    JINJA_N_FOR,          /* a = target, b = sequence, c = body, d = else or NULL, items[0] = condition where n_items */
-    JINJA_N_SET,          /* a = target, b = value */
-    JINJA_N_SET_BLOCK,    /* a = target, b = body, c = filters or NULL */
-    JINJA_N_MACRO,        /* text = name, items: KEYWORD parameters (a = default or NULL), b = body */
-    JINJA_N_CALL_BLOCK,   /* a = call, b = MACRO that caller() runs */
+    JINJA_N_TEXT,  /* text */
+    JINJA_N_PRINT, /* a */
+    JINJA_N_BLOCK, /* items */
+    JINJA_N_IF,    /* items: condition, body, condition, body..; c = else body or NULL */
+    JINJA_N_FOR, /* a = target, b = sequence, c = body, d = else or NULL, items[0] = condition where n_items */
+    JINJA_N_SET,        /* a = target, b = value */
+    JINJA_N_SET_BLOCK,  /* a = target, b = body, c = filters or NULL */
+    JINJA_N_MACRO,      /* text = name, items: KEYWORD parameters (a = default or NULL), b = body */
+    JINJA_N_CALL_BLOCK, /* a = call, b = MACRO that caller() runs */
     JINJA_N_FILTER_BLOCK, /* a = filters, b = body */
     JINJA_N_WITH,         /* items: target, value, target, value..; b = body */
     JINJA_N_BREAK,
@@ -79,6 +79,7 @@ struct jinja_node {
 
 /* The template's statements as one BLOCK. ERR_INVALID, ERR_UNSUPPORTED (include, import..) or ERR_TOO_LARGE with the line;
  * nesting deeper than 150 is refused. */
-MUST enum err jinja_parse(struct arena *arena, struct str source, struct jinja_node **out, struct errmsg *e);
+MUST enum err jinja_parse(struct arena *arena, struct str source, struct jinja_node **out,
+                          struct errmsg *e);
 
 #endif

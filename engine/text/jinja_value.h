@@ -115,9 +115,11 @@ struct jinja_run {
 };
 
 /* --- the run (jinja_value.c) */
-void jinja_fail(struct jinja_run *r, enum err err, const char *fmt, ...) PRINTF_LIKE(3, 4); /* "line N: ..." */
-void *jinja_alloc(struct jinja_run *r, size_t n);    /* zeroed; NULL after failing the run */
-bool jinja_charge(struct jinja_run *r, size_t work); /* takes 1 + work / 16 steps; false when they are used up */
+void jinja_fail(struct jinja_run *r, enum err err, const char *fmt, ...)
+    PRINTF_LIKE(3, 4);                            /* "line N: ..." */
+void *jinja_alloc(struct jinja_run *r, size_t n); /* zeroed; NULL after failing the run */
+bool jinja_charge(struct jinja_run *r,
+                  size_t work); /* takes 1 + work / 16 steps; false when they are used up */
 
 /* --- values (jinja_value.c) */
 struct jinja_value jinja_undefined(const struct str *name);
@@ -129,9 +131,12 @@ struct jinja_value jinja_list_new(struct jinja_run *r, enum jinja_kind list_or_t
 void jinja_list_add(struct jinja_run *r, struct jinja_value list, struct jinja_value v);
 struct jinja_value jinja_dict_new(struct jinja_run *r, enum jinja_kind dict_or_namespace);
 /* The value's place, or NULL. Borrowed until the dict changes. */
-struct jinja_value *jinja_dict_find(struct jinja_run *r, const struct jinja_dict *d, struct jinja_value key);
-struct jinja_value *jinja_dict_find_text(struct jinja_run *r, const struct jinja_dict *d, struct str key);
-void jinja_dict_set(struct jinja_run *r, struct jinja_dict *d, struct jinja_value key, struct jinja_value v);
+struct jinja_value *jinja_dict_find(struct jinja_run *r, const struct jinja_dict *d,
+                                    struct jinja_value key);
+struct jinja_value *jinja_dict_find_text(struct jinja_run *r, const struct jinja_dict *d,
+                                         struct str key);
+void jinja_dict_set(struct jinja_run *r, struct jinja_dict *d, struct jinja_value key,
+                    struct jinja_value v);
 bool jinja_truth(struct jinja_value v);
 bool jinja_equal(struct jinja_run *r, struct jinja_value a, struct jinja_value b);
 int jinja_order(struct jinja_run *r, struct jinja_value a,
@@ -149,13 +154,15 @@ struct jinja_value jinja_text(struct jinja_run *r, struct str s, bool content); 
 struct jinja_value jinja_text_copy(struct jinja_run *r, struct str s, bool content);
 struct str jinja_flat(struct jinja_run *r, const struct jinja_string *s);
 bool jinja_has_content(const struct jinja_string *s);
-struct jinja_value jinja_part(struct jinja_run *r, const struct jinja_string *s, size_t from, size_t n); /* bytes */
-size_t jinja_chars(struct jinja_run *r, const struct jinja_string *s);                                   /* characters */
+struct jinja_value jinja_part(struct jinja_run *r, const struct jinja_string *s, size_t from,
+                              size_t n);                               /* bytes */
+size_t jinja_chars(struct jinja_run *r, const struct jinja_string *s); /* characters */
 void jinja_build(struct jinja_run *r, struct jinja_builder *b, struct jinja_span span);
 void jinja_build_string(struct jinja_run *r, struct jinja_builder *b, const struct jinja_string *s);
 struct jinja_value jinja_built(struct jinja_run *r, struct jinja_builder *b);
 /* str(v) of Python; a string comes back as it is. */
 struct jinja_value jinja_to_string(struct jinja_run *r, struct jinja_value v);
-void jinja_write_float(struct buf *out, double f); /* Python's repr: shortest that reads back the same */
+void jinja_write_float(struct buf *out,
+                       double f); /* Python's repr: shortest that reads back the same */
 
 #endif

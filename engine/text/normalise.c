@@ -34,7 +34,8 @@ static const struct unicode_pair *canonical_pair(uint32_t code)
         else
             hi = mid;
     }
-    return lo < unicode_canonical_n && unicode_canonical[lo].code == code ? &unicode_canonical[lo] : NULL;
+    return lo < unicode_canonical_n && unicode_canonical[lo].code == code ? &unicode_canonical[lo]
+                                                                          : NULL;
 }
 
 static int decompose_compat(uint32_t code, uint32_t out[DECOMPOSED_MAX])
@@ -84,8 +85,10 @@ int normalise_decompose(uint32_t code, bool compat, uint32_t out[DECOMPOSED_MAX]
 /* The primary composite of a and b, or 0. */
 static uint32_t compose(uint32_t a, uint32_t b)
 {
-    if (a - HANGUL_L < N_L && b - HANGUL_V < N_V) return HANGUL_S + ((a - HANGUL_L) * N_V + (b - HANGUL_V)) * N_T;
-    if (a - HANGUL_S < N_S && (a - HANGUL_S) % N_T == 0 && b - HANGUL_T - 1 < N_T - 1) return a + (b - HANGUL_T);
+    if (a - HANGUL_L < N_L && b - HANGUL_V < N_V)
+        return HANGUL_S + ((a - HANGUL_L) * N_V + (b - HANGUL_V)) * N_T;
+    if (a - HANGUL_S < N_S && (a - HANGUL_S) % N_T == 0 && b - HANGUL_T - 1 < N_T - 1)
+        return a + (b - HANGUL_T);
     int lo = 0, hi = unicode_compositions_n;
     while (lo < hi) {
         int mid = (lo + hi) / 2;
@@ -177,7 +180,8 @@ void normalise(enum normal_form form, struct str text, struct buf *out)
         if (code == UNICODE_INVALID) {
             run_flush(&r, out);
             buf_char(out, text.p[i]);
-        } else if (code < 0x80 && r.n == 0 && (i + 1 == text.n || (unsigned char)text.p[i + 1] < 0x80)) {
+        } else if (code < 0x80 && r.n == 0 &&
+                   (i + 1 == text.n || (unsigned char)text.p[i + 1] < 0x80)) {
             buf_char(out, text.p[i]); /* nothing can join it */
         } else {
             int n_parts = normalise_decompose(code, form == NORMAL_NFKC, parts);

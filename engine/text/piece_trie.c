@@ -114,4 +114,7 @@ uint32_t piece_trie_step(const struct piece_trie *t, uint32_t node, unsigned cha
     return lo < end && t->nodes[lo].byte == byte ? lo : PIECE_TRIE_ROOT;
 }
 
-int32_t piece_trie_id(const struct piece_trie *t, uint32_t node) { return t->nodes[node].id; }
+int32_t piece_trie_id(const struct piece_trie *t, uint32_t node)
+{
+    return t->nodes[node].id;
+}

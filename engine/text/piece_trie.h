@@ -11,11 +11,13 @@ struct piece {
 struct piece_trie;
 
 /* Sorts pieces in place; their bytes are not needed afterwards. ERR_TOO_LARGE beyond 2^24 nodes (about one a byte). */
-MUST enum err piece_trie_new(struct piece_trie **out, struct piece *pieces, size_t n, struct errmsg *e);
+MUST enum err piece_trie_new(struct piece_trie **out, struct piece *pieces, size_t n,
+                             struct errmsg *e);
 void piece_trie_free(struct piece_trie *t);
 #define PIECE_TRIE_ROOT 0u
 /* The node below `node` for byte, or PIECE_TRIE_ROOT when no piece goes on so. */
 uint32_t piece_trie_step(const struct piece_trie *t, uint32_t node, unsigned char byte);
-int32_t piece_trie_id(const struct piece_trie *t, uint32_t node); /* the piece that ends here, or -1 */
+int32_t piece_trie_id(const struct piece_trie *t,
+                      uint32_t node); /* the piece that ends here, or -1 */
 
 #endif

@@ -34,15 +34,21 @@ static unsigned wide_kind(uint32_t code)
 {
     switch (unicode_class(code)) {
     case UC_LU:
-    case UC_LT: return LETTER | UPPER;
-    case UC_LL: return LETTER | LOWER;
+    case UC_LT:
+        return LETTER | UPPER;
+    case UC_LL:
+        return LETTER | LOWER;
     case UC_LM:
-    case UC_LO: return LETTER | UPPER | LOWER;
+    case UC_LO:
+        return LETTER | UPPER | LOWER;
     case UC_MN:
-    case UC_MC: return MARK | UPPER | LOWER;
+    case UC_MC:
+        return MARK | UPPER | LOWER;
     case UC_ND:
-    case UC_NO: return NUMBER;
-    default: return unicode_is_space(code) ? SPACE : 0;
+    case UC_NO:
+        return NUMBER;
+    default:
+        return unicode_is_space(code) ? SPACE : 0;
     }
 }
 
@@ -80,7 +86,8 @@ static size_t contraction(struct str t, size_t i, bool any_case)
     if (i + 1 >= t.n || t.p[i] != '\'') return 0;
     int fold = any_case ? 32 : 0;
     char a = (char)(t.p[i + 1] | fold), b = i + 2 < t.n ? (char)(t.p[i + 2] | fold) : 0;
-    if (any_case && t.p[i + 1] == '\xc5' && i + 2 < t.n && t.p[i + 2] == '\xbf') return 3; /* long s folds to s */
+    if (any_case && t.p[i + 1] == '\xc5' && i + 2 < t.n && t.p[i + 2] == '\xbf')
+        return 3; /* long s folds to s */
     if (a == 's' || a == 't' || a == 'm' || a == 'd') return 2;
     if ((a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l')) return 3;
     return 0;
@@ -155,7 +162,8 @@ static size_t llama3(struct str t, size_t i, enum pretokenize_family family)
         j = next;
         k = k2;
     }
-    if (!(k & (SPACE | NUMBER | END | word))) return run_end(t, run_end(t, j, 0, SPACE | NUMBER | word), NEWLINE, 0);
+    if (!(k & (SPACE | NUMBER | END | word)))
+        return run_end(t, run_end(t, j, 0, SPACE | NUMBER | word), NEWLINE, 0);
     size_t end = spaces_to_newline(t, i);
     return end ? end : spaces(t, i, 0);
 }
@@ -206,13 +214,17 @@ size_t pretokenize_word(enum pretokenize_family family, struct str text, size_t 
 {
     ASSERT(from < text.n);
     switch (family) {
-    case PRETOKENIZE_GPT2: return gpt2(text, from, false);
-    case PRETOKENIZE_DIGITS: return gpt2(text, from, true);
+    case PRETOKENIZE_GPT2:
+        return gpt2(text, from, false);
+    case PRETOKENIZE_DIGITS:
+        return gpt2(text, from, true);
     case PRETOKENIZE_LLAMA3:
     case PRETOKENIZE_QWEN2:
-    case PRETOKENIZE_QWEN35: return llama3(text, from, family);
+    case PRETOKENIZE_QWEN35:
+        return llama3(text, from, family);
     case PRETOKENIZE_GPT4O:
-    case PRETOKENIZE_TEKKEN: return gpt4o(text, from, family);
+    case PRETOKENIZE_TEKKEN:
+        return gpt4o(text, from, family);
     }
     return text.n;
 }
@@ -223,22 +235,38 @@ enum err pretokenize_rule_of(const char *name, struct pretokenize_rule *out)
         const char *name;
         struct pretokenize_rule rule;
     } known[] = {
-        {"gpt-2", {PRETOKENIZE_GPT2, false}},        {"mpt", {PRETOKENIZE_GPT2, false}},
-        {"olmo", {PRETOKENIZE_GPT2, false}},         {"jais", {PRETOKENIZE_GPT2, false}},
-        {"trillion", {PRETOKENIZE_GPT2, false}},     {"phi-2", {PRETOKENIZE_GPT2, false}},
-        {"roberta-bpe", {PRETOKENIZE_GPT2, false}},  {"gigachat", {PRETOKENIZE_GPT2, false}},
-        {"smollm", {PRETOKENIZE_DIGITS, false}},     {"starcoder", {PRETOKENIZE_DIGITS, false}},
-        {"refact", {PRETOKENIZE_DIGITS, false}},     {"command-r", {PRETOKENIZE_DIGITS, false}},
-        {"codeshell", {PRETOKENIZE_DIGITS, false}},  {"exaone", {PRETOKENIZE_DIGITS, false}},
-        {"minerva-7b", {PRETOKENIZE_DIGITS, false}}, {"llama-bpe", {PRETOKENIZE_LLAMA3, false}},
-        {"llama3", {PRETOKENIZE_LLAMA3, false}},     {"llama-v3", {PRETOKENIZE_LLAMA3, false}},
-        {"falcon3", {PRETOKENIZE_LLAMA3, false}},    {"dbrx", {PRETOKENIZE_LLAMA3, false}},
-        {"smaug-bpe", {PRETOKENIZE_LLAMA3, false}},  {"chatglm-bpe", {PRETOKENIZE_LLAMA3, false}},
-        {"glm4", {PRETOKENIZE_LLAMA3, false}},       {"lfm2", {PRETOKENIZE_LLAMA3, false}},
-        {"qwen2", {PRETOKENIZE_QWEN2, true}},        {"deepseek-r1-qwen", {PRETOKENIZE_QWEN2, true}},
-        {"stablelm2", {PRETOKENIZE_QWEN2, false}},   {"hunyuan", {PRETOKENIZE_QWEN2, false}},
-        {"qwen35", {PRETOKENIZE_QWEN35, true}},      {"gpt-4o", {PRETOKENIZE_GPT4O, false}},
-        {"llama4", {PRETOKENIZE_GPT4O, false}},      {"tekken", {PRETOKENIZE_TEKKEN, false}},
+        {"gpt-2", {PRETOKENIZE_GPT2, false}},
+        {"mpt", {PRETOKENIZE_GPT2, false}},
+        {"olmo", {PRETOKENIZE_GPT2, false}},
+        {"jais", {PRETOKENIZE_GPT2, false}},
+        {"trillion", {PRETOKENIZE_GPT2, false}},
+        {"phi-2", {PRETOKENIZE_GPT2, false}},
+        {"roberta-bpe", {PRETOKENIZE_GPT2, false}},
+        {"gigachat", {PRETOKENIZE_GPT2, false}},
+        {"smollm", {PRETOKENIZE_DIGITS, false}},
+        {"starcoder", {PRETOKENIZE_DIGITS, false}},
+        {"refact", {PRETOKENIZE_DIGITS, false}},
+        {"command-r", {PRETOKENIZE_DIGITS, false}},
+        {"codeshell", {PRETOKENIZE_DIGITS, false}},
+        {"exaone", {PRETOKENIZE_DIGITS, false}},
+        {"minerva-7b", {PRETOKENIZE_DIGITS, false}},
+        {"llama-bpe", {PRETOKENIZE_LLAMA3, false}},
+        {"llama3", {PRETOKENIZE_LLAMA3, false}},
+        {"llama-v3", {PRETOKENIZE_LLAMA3, false}},
+        {"falcon3", {PRETOKENIZE_LLAMA3, false}},
+        {"dbrx", {PRETOKENIZE_LLAMA3, false}},
+        {"smaug-bpe", {PRETOKENIZE_LLAMA3, false}},
+        {"chatglm-bpe", {PRETOKENIZE_LLAMA3, false}},
+        {"glm4", {PRETOKENIZE_LLAMA3, false}},
+        {"lfm2", {PRETOKENIZE_LLAMA3, false}},
+        {"qwen2", {PRETOKENIZE_QWEN2, true}},
+        {"deepseek-r1-qwen", {PRETOKENIZE_QWEN2, true}},
+        {"stablelm2", {PRETOKENIZE_QWEN2, false}},
+        {"hunyuan", {PRETOKENIZE_QWEN2, false}},
+        {"qwen35", {PRETOKENIZE_QWEN35, true}},
+        {"gpt-4o", {PRETOKENIZE_GPT4O, false}},
+        {"llama4", {PRETOKENIZE_GPT4O, false}},
+        {"tekken", {PRETOKENIZE_TEKKEN, false}},
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (strcmp(name, known[i].name)) continue;

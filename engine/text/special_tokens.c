@@ -49,7 +49,10 @@ void special_tokens_free(struct special_tokens *s)
     mem_free(s);
 }
 
-bool special_tokens_any(const struct special_tokens *s, bool with_control) { return with_control ? s->n > 0 : s->n_user > 0; }
+bool special_tokens_any(const struct special_tokens *s, bool with_control)
+{
+    return with_control ? s->n > 0 : s->n_user > 0;
+}
 
 /* First index in [lo,hi) whose byte at depth is >= byte (all have more than depth bytes). */
 static int lower(const struct special_tokens *s, int lo, int hi, size_t depth, int byte)
@@ -64,7 +67,8 @@ static int lower(const struct special_tokens *s, int lo, int hi, size_t depth, i
     return lo;
 }
 
-bool special_tokens_at(const struct special_tokens *s, struct str text, size_t at, size_t control_end, struct special_match *out)
+bool special_tokens_at(const struct special_tokens *s, struct str text, size_t at,
+                       size_t control_end, struct special_match *out)
 {
     unsigned char first = (unsigned char)text.p[at];
     int lo = s->bucket[first], hi = s->bucket[first + 1];

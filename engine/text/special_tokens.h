@@ -16,10 +16,13 @@ struct special_match {
     bool control;
 };
 
-struct special_tokens *special_tokens_new(const struct special_token *tokens, int n); /* tokens are copied; never NULL */
+struct special_tokens *special_tokens_new(const struct special_token *tokens,
+                                          int n); /* tokens are copied; never NULL */
 void special_tokens_free(struct special_tokens *s);
-bool special_tokens_any(const struct special_tokens *s, bool with_control); /* is there anything to look for? */
+bool special_tokens_any(const struct special_tokens *s,
+                        bool with_control); /* is there anything to look for? */
 /* The longest token at byte `at`. Control tokens count only when they end at or before control_end. False: none. */
-bool special_tokens_at(const struct special_tokens *s, struct str text, size_t at, size_t control_end, struct special_match *out);
+bool special_tokens_at(const struct special_tokens *s, struct str text, size_t at,
+                       size_t control_end, struct special_match *out);
 
 #endif

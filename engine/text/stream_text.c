@@ -14,7 +14,8 @@ struct stream_text {
     uint16_t *fail[STOPS_MAX]; /* [n] Knuth-Morris-Pratt: longest proper border of each prefix */
     size_t matched[STOPS_MAX]; /* bytes of the stop that the emitted-or-held text ends with */
     int n_stops;
-    char held[STOP_BYTES_MAX]; /* tail not sent yet: whole characters, or the head of one inside a stop */
+    char held
+        [STOP_BYTES_MAX]; /* tail not sent yet: whole characters, or the head of one inside a stop */
     size_t n_held;
     unsigned char partial[4]; /* an unfinished UTF-8 sequence */
     size_t n_partial;
@@ -33,14 +34,18 @@ static void fill_borders(struct str stop, uint16_t *fail)
     }
 }
 
-enum err stream_text_new(struct stream_text **out, const struct str *stops, size_t n_stops, struct errmsg *e)
+enum err stream_text_new(struct stream_text **out, const struct str *stops, size_t n_stops,
+                         struct errmsg *e)
 {
     *out = NULL;
-    if (n_stops > STOPS_MAX) return err_set(e, ERR_RANGE, "stop: %zu strings, expected at most %d", n_stops, STOPS_MAX);
+    if (n_stops > STOPS_MAX)
+        return err_set(e, ERR_RANGE, "stop: %zu strings, expected at most %d", n_stops, STOPS_MAX);
     for (size_t i = 0; i < n_stops; i++) {
-        if (!stops[i].n) return err_set(e, ERR_INVALID, "stop[%zu]: empty, expected at least one character", i);
+        if (!stops[i].n)
+            return err_set(e, ERR_INVALID, "stop[%zu]: empty, expected at least one character", i);
         if (stops[i].n > STOP_BYTES_MAX)
-            return err_set(e, ERR_RANGE, "stop[%zu]: %zu bytes, expected at most %d", i, stops[i].n, STOP_BYTES_MAX);
+            return err_set(e, ERR_RANGE, "stop[%zu]: %zu bytes, expected at most %d", i, stops[i].n,
+                           STOP_BYTES_MAX);
         if (!utf8_valid(stops[i])) return err_set(e, ERR_INVALID, "stop[%zu]: not UTF-8", i);
     }
     struct stream_text *s = xcalloc(1, sizeof *s);
@@ -64,7 +69,10 @@ void stream_text_free(struct stream_text *s)
     mem_free(s);
 }
 
-size_t stream_text_held(const struct stream_text *s) { return s->n_held + s->n_partial; }
+size_t stream_text_held(const struct stream_text *s)
+{
+    return s->n_held + s->n_partial;
+}
 
 /* Sends all but the last `keep` held bytes. */
 static void release(struct stream_text *s, size_t keep, struct buf *out)

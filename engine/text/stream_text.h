@@ -7,7 +7,8 @@
 
 struct stream_text;
 /* stops are copied; at most 16 of at most 1024 bytes each (ERR_RANGE beyond, ERR_INVALID for an empty one or bad UTF-8). */
-MUST enum err stream_text_new(struct stream_text **out, const struct str *stops, size_t n_stops, struct errmsg *e);
+MUST enum err stream_text_new(struct stream_text **out, const struct str *stops, size_t n_stops,
+                              struct errmsg *e);
 void stream_text_free(struct stream_text *s);
 /* Feeds the bytes of one token; appends what may be sent now to out. Returns true when a stop string was completed:
  * the text before it has been appended, feed nothing more. */

@@ -26,7 +26,10 @@ struct tokenizer {
 };
 enum { TOKEN_HIDDEN = 1, TOKEN_ENDS = 2 };
 
-void token_list_init(struct token_list *l, size_t tokens_max) { *l = (struct token_list){.max = tokens_max}; }
+void token_list_init(struct token_list *l, size_t tokens_max)
+{
+    *l = (struct token_list){.max = tokens_max};
+}
 
 void token_list_fini(struct token_list *l)
 {
@@ -54,9 +57,10 @@ void token_list_add(struct token_list *l, int32_t id)
 /* Control tokens that end a turn by their name, whatever the file says of eos. */
 static bool ends_by_name(struct str text)
 {
-    static const char *const names[] = {"<|im_end|>",    "<|endoftext|>", "<|eot_id|>", "<|eom_id|>",    "<|end_of_text|>",
-                                        "<end_of_turn>", "<|end|>",       "<|return|>", "<|eot|>",       "<|eom|>",
-                                        "</s>",          "<eos>",         "<EOT>",      "<|endofturn|>", "<|END_OF_TURN_TOKEN|>"};
+    static const char *const names[] = {
+        "<|im_end|>",    "<|endoftext|>", "<|eot_id|>", "<|eom_id|>",    "<|end_of_text|>",
+        "<end_of_turn>", "<|end|>",       "<|return|>", "<|eot|>",       "<|eom|>",
+        "</s>",          "<eos>",         "<EOT>",      "<|endofturn|>", "<|END_OF_TURN_TOKEN|>"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (str_eqz(text, names[i])) return true;
     return false;
@@ -74,7 +78,10 @@ static int byte_token(struct str s)
     int v = 0;
     for (int i = 3; i < 5; i++) {
         char c = s.p[i];
-        int d = c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+        int d = c >= '0' && c <= '9'   ? c - '0'
+                : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                       : -1;
         if (d < 0) return -1;
         v = v * 16 + d;
     }
@@ -96,7 +103,8 @@ static void add_bytes(struct tokenizer *t, struct str text, enum token_type type
         wordpiece_decode_token(t->wordpiece, text, &t->bytes);
 }
 
-static enum err describe_tokens(struct tokenizer *t, const struct tokenizer_spec *spec, struct errmsg *e)
+static enum err describe_tokens(struct tokenizer *t, const struct tokenizer_spec *spec,
+                                struct errmsg *e)
 {
     int n = spec->n_tokens;
     buf_init(&t->bytes, UINT32_MAX);
@@ -113,12 +121,14 @@ static enum err describe_tokens(struct tokenizer *t, const struct tokenizer_spec
         add_bytes(t, text, type);
         if (control || type == TOKEN_UNUSED) t->flags[i] |= TOKEN_HIDDEN;
         if (control && ends_by_name(text)) t->flags[i] |= TOKEN_ENDS;
-        if (text.n && (control || type == TOKEN_USER_DEFINED)) specials[n_specials++] = (struct special_token){text, i, control};
+        if (text.n && (control || type == TOKEN_USER_DEFINED))
+            specials[n_specials++] = (struct special_token){text, i, control};
     }
     t->from[n] = (uint32_t)t->bytes.n;
     t->specials = special_tokens_new(specials, n_specials);
     mem_free(specials);
-    return buf_failed(&t->bytes) ? err_set(e, ERR_TOO_LARGE, "the vocabulary's text is too long") : OK;
+    return buf_failed(&t->bytes) ? err_set(e, ERR_TOO_LARGE, "the vocabulary's text is too long")
+                                 : OK;
 }
 
 static enum err check_ids(const struct tokenizer_spec *s, struct errmsg *e)
@@ -130,22 +140,27 @@ static enum err check_ids(const struct tokenizer_spec *s, struct errmsg *e)
                {"padding", s->pad}, {"cls", s->cls}, {"separator", s->sep}};
     for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++)
         if (ids[i].id < -1 || ids[i].id >= s->n_tokens)
-            return err_set(e, ERR_CORRUPT, "the %s token is %d, expected below the vocabulary's size %d", ids[i].name,
-                           (int)ids[i].id, s->n_tokens);
+            return err_set(e, ERR_CORRUPT,
+                           "the %s token is %d, expected below the vocabulary's size %d",
+                           ids[i].name, (int)ids[i].id, s->n_tokens);
     for (int i = 0; i < s->n_ends; i++)
         if (s->ends[i] < 0 || s->ends[i] >= s->n_tokens)
-            return err_set(e, ERR_CORRUPT, "end token %d is not below the vocabulary's size %d", (int)s->ends[i], s->n_tokens);
+            return err_set(e, ERR_CORRUPT, "end token %d is not below the vocabulary's size %d",
+                           (int)s->ends[i], s->n_tokens);
     return OK;
 }
 
 static enum err open_bpe(struct tokenizer *t, const struct tokenizer_spec *spec, struct errmsg *e)
 {
     const char *pre = spec->pre && strcmp(spec->pre, "default") != 0 ? spec->pre : NULL;
-    if (!pre) log_warn("text", "the model file names no pre-tokenizer: assuming gpt-2; token ids may differ from training");
+    if (!pre)
+        log_warn("text", "the model file names no pre-tokenizer: assuming gpt-2; token ids may "
+                         "differ from training");
     struct pretokenize_rule rule;
     if (pretokenize_rule_of(pre ? pre : "gpt-2", &rule))
         return err_set(e, ERR_UNSUPPORTED,
-                       "pre-tokenizer \"%.60s\" is not supported; supported families are those of gpt-2, smollm, llama-bpe, "
+                       "pre-tokenizer \"%.60s\" is not supported; supported families are those of "
+                       "gpt-2, smollm, llama-bpe, "
                        "qwen2, qwen35, gpt-4o and tekken",
                        pre);
     return bpe_new(&t->bpe, t->vocab, rule, spec->merges, spec->n_merges, e);
@@ -166,7 +181,8 @@ enum err tokenizer_new(struct tokenizer **out, const struct tokenizer_spec *spec
     enum err err = check_ids(spec, e);
     if (!err) err = vocab_new(&t->vocab, spec->tokens, spec->n_tokens, e);
     if (!err && spec->kind == TOKENIZER_BPE) err = open_bpe(t, spec, e);
-    if (!err && spec->kind == TOKENIZER_WORDPIECE) err = wordpiece_new(&t->wordpiece, t->vocab, spec, e);
+    if (!err && spec->kind == TOKENIZER_WORDPIECE)
+        err = wordpiece_new(&t->wordpiece, t->vocab, spec, e);
     if (!err && spec->kind == TOKENIZER_UNIGRAM) err = unigram_new(&t->unigram, t->vocab, spec, e);
     if (!err) err = describe_tokens(t, spec, e);
     if (err) {
@@ -221,7 +237,8 @@ static void add_suffix(const struct tokenizer *t, struct token_list *out)
         token_list_add(out, t->eos);
 }
 
-void tokenizer_encode(const struct tokenizer *t, struct str text, unsigned flags, struct token_list *out)
+void tokenizer_encode(const struct tokenizer *t, struct str text, unsigned flags,
+                      struct token_list *out)
 {
     struct chat_segment all = {0, text.n, !(flags & TOKENIZE_PARSE_SPECIAL)};
     tokenizer_encode_segments(t, text, &all, text.n ? 1 : 0, flags, out);
@@ -236,7 +253,8 @@ struct walk {
 
 /* The next token at or after w->at that stands for itself: *from is where. A control token counts only where it lies
  * inside one segment of template text. */
-static bool next_special(const struct tokenizer *t, struct walk *w, size_t *from, struct special_match *m)
+static bool next_special(const struct tokenizer *t, struct walk *w, size_t *from,
+                         struct special_match *m)
 {
     bool user = special_tokens_any(t->specials, false);
     for (size_t i = w->at; i < w->text.n; i++) {
@@ -250,7 +268,8 @@ static bool next_special(const struct tokenizer *t, struct walk *w, size_t *from
             i = w->seg->from - 1;
             continue;
         }
-        if (special_tokens_at(t->specials, w->text, i, template ? w->seg->from + w->seg->n : i, m)) {
+        if (special_tokens_at(t->specials, w->text, i, template ? w->seg->from + w->seg->n : i,
+                              m)) {
             *from = i;
             return true;
         }
@@ -258,7 +277,8 @@ static bool next_special(const struct tokenizer *t, struct walk *w, size_t *from
     return false;
 }
 
-void tokenizer_encode_segments(const struct tokenizer *t, struct str text, const struct chat_segment *segments, size_t n_segments,
+void tokenizer_encode_segments(const struct tokenizer *t, struct str text,
+                               const struct chat_segment *segments, size_t n_segments,
                                unsigned flags, struct token_list *out)
 {
     struct walk w = {text, segments, segments + n_segments, 0};
@@ -288,6 +308,15 @@ bool tokenizer_is_end(const struct tokenizer *t, int32_t id)
     return id >= 0 && id < vocab_size(t->vocab) && t->flags[id] & TOKEN_ENDS;
 }
 
-int tokenizer_size(const struct tokenizer *t) { return vocab_size(t->vocab); }
-int32_t tokenizer_id_of(const struct tokenizer *t, struct str token) { return vocab_find(t->vocab, token); }
-int32_t tokenizer_unk(const struct tokenizer *t) { return t->unk; }
+int tokenizer_size(const struct tokenizer *t)
+{
+    return vocab_size(t->vocab);
+}
+int32_t tokenizer_id_of(const struct tokenizer *t, struct str token)
+{
+    return vocab_find(t->vocab, token);
+}
+int32_t tokenizer_unk(const struct tokenizer *t)
+{
+    return t->unk;
+}

@@ -9,11 +9,19 @@ struct tokenizer;
 
 enum tokenizer_kind { TOKENIZER_BPE, TOKENIZER_WORDPIECE, TOKENIZER_UNIGRAM };
 /* GGUF token types (tokenizer.ggml.token_type). */
-enum token_type { TOKEN_NORMAL = 1, TOKEN_UNKNOWN, TOKEN_CONTROL, TOKEN_USER_DEFINED, TOKEN_UNUSED, TOKEN_BYTE };
+enum token_type {
+    TOKEN_NORMAL = 1,
+    TOKEN_UNKNOWN,
+    TOKEN_CONTROL,
+    TOKEN_USER_DEFINED,
+    TOKEN_UNUSED,
+    TOKEN_BYTE
+};
 
 struct tokenizer_spec {
     enum tokenizer_kind kind;
-    const char *pre; /* pre-tokenizer family ("smollm", "qwen2", "gpt-2", "llama-bpe"...); NULL = "gpt-2", logged loudly */
+    const char *
+        pre; /* pre-tokenizer family ("smollm", "qwen2", "gpt-2", "llama-bpe"...); NULL = "gpt-2", logged loudly */
     int n_tokens;
     const struct str *tokens; /* [n_tokens] as stored in the file; everything here is copied */
     const int32_t *types;     /* [n_tokens] enum token_type, or NULL = all normal */
@@ -25,12 +33,14 @@ struct tokenizer_spec {
     bool lowercase;                       /* WordPiece: lower-case and strip accents */
     const int32_t *ends;                  /* [n_ends] further end-of-generation tokens (eot, eom) */
     int n_ends;
-    struct str charsmap; /* unigram: SentencePiece's precompiled normaliser; empty = NFKC with its white space rules */
+    struct str
+        charsmap; /* unigram: SentencePiece's precompiled normaliser; empty = NFKC with its white space rules */
 };
 
 enum tokenize_flags {
-    TOKENIZE_ADD_SPECIAL = 1,  /* bos/eos, or [CLS]..[SEP] / <s>..</s> */
-    TOKENIZE_PARSE_SPECIAL = 2 /* control tokens written in the text become their ids: only for template text, never for
+    TOKENIZE_ADD_SPECIAL = 1, /* bos/eos, or [CLS]..[SEP] / <s>..</s> */
+    TOKENIZE_PARSE_SPECIAL =
+        2 /* control tokens written in the text become their ids: only for template text, never for
                                 * what a user wrote. User-defined tokens (<tool_call>) are words of the text and always
                                 * recognised, as in training */
 };
@@ -45,16 +55,19 @@ void token_list_fini(struct token_list *l);
 void token_list_add(struct token_list *l, int32_t id);
 
 /* ERR_CORRUPT / ERR_UNSUPPORTED with the reason (unknown pre family, merge whose result is no token, duplicate token...). */
-MUST enum err tokenizer_new(struct tokenizer **out, const struct tokenizer_spec *spec, struct errmsg *e);
+MUST enum err tokenizer_new(struct tokenizer **out, const struct tokenizer_spec *spec,
+                            struct errmsg *e);
 void tokenizer_free(struct tokenizer *t);
 
 /* Appends the ids of text (valid or invalid UTF-8 alike; never fails but by out->failed). */
-void tokenizer_encode(const struct tokenizer *t, struct str text, unsigned flags, struct token_list *out);
+void tokenizer_encode(const struct tokenizer *t, struct str text, unsigned flags,
+                      struct token_list *out);
 /* The same for a rendered chat: control tokens are recognised inside template segments only, but text is cut into words
  * across segments, so that ids equal those of the plain text. segments cover text in order (chat_template.h).
  * TOKENIZE_ADD_SPECIAL does not double a bos that the template wrote. */
 struct chat_segment;
-void tokenizer_encode_segments(const struct tokenizer *t, struct str text, const struct chat_segment *segments, size_t n_segments,
+void tokenizer_encode_segments(const struct tokenizer *t, struct str text,
+                               const struct chat_segment *segments, size_t n_segments,
                                unsigned flags, struct token_list *out);
 /* The raw bytes one token stands for ("" for control tokens unless special is true). Borrowed until tokenizer_free. */
 struct str tokenizer_bytes(const struct tokenizer *t, int32_t id, bool special);

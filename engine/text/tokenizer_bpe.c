@@ -25,14 +25,16 @@ static const uint64_t free_pair = UINT64_MAX;
 /* GPT-2's alphabet: printable Latin-1 bytes stand for themselves, the others follow from U+0100 on in byte order. */
 static uint32_t letter_of_byte(int byte)
 {
-    if ((byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174) return (uint32_t)byte;
+    if ((byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174)
+        return (uint32_t)byte;
     if (byte <= 32) return 256 + (uint32_t)byte;
     return byte <= 160 ? 256 + 33 + (uint32_t)(byte - 127) : 256 + 67; /* 173 is the last */
 }
 
 static int byte_of_letter(uint32_t code)
 {
-    if ((code >= 33 && code <= 126) || (code >= 161 && code <= 172) || (code >= 174 && code <= 255)) return (int)code;
+    if ((code >= 33 && code <= 126) || (code >= 161 && code <= 172) || (code >= 174 && code <= 255))
+        return (int)code;
     if (code < 256 || code > 256 + 67) return -1;
     uint32_t k = code - 256;
     return k <= 32 ? (int)k : k < 67 ? 127 + (int)(k - 33) : 173;
@@ -68,16 +70,23 @@ static inline const struct merge *merge_find(const struct bpe *b, int32_t left, 
     }
 }
 
-static enum err add_merge(struct bpe *b, const struct vocab *v, struct str line, int rank, struct buf *joined, struct errmsg *e)
+static enum err add_merge(struct bpe *b, const struct vocab *v, struct str line, int rank,
+                          struct buf *joined, struct errmsg *e)
 {
     ptrdiff_t cut = line.n > 2 ? str_find_char(str_sub(line, 1, line.n), ' ') : -1;
-    if (cut < 0) return err_set(e, ERR_CORRUPT, "merge %d is not two tokens with a space between them", rank);
-    struct str left = {line.p, (size_t)cut + 1}, right = {line.p + cut + 2, line.n - (size_t)cut - 2};
+    if (cut < 0)
+        return err_set(e, ERR_CORRUPT, "merge %d is not two tokens with a space between them",
+                       rank);
+    struct str left = {line.p, (size_t)cut + 1},
+               right = {line.p + cut + 2, line.n - (size_t)cut - 2};
     buf_clear(joined);
     buf_str(joined, left);
     buf_str(joined, right);
-    int32_t l = vocab_find(v, left), r = vocab_find(v, right), result = vocab_find(v, buf_view(joined));
-    if (l < 0 || r < 0) return err_set(e, ERR_CORRUPT, "merge %d: its %s part is no token", rank, l < 0 ? "left" : "right");
+    int32_t l = vocab_find(v, left), r = vocab_find(v, right),
+            result = vocab_find(v, buf_view(joined));
+    if (l < 0 || r < 0)
+        return err_set(e, ERR_CORRUPT, "merge %d: its %s part is no token", rank,
+                       l < 0 ? "left" : "right");
     if (result < 0) return err_set(e, ERR_CORRUPT, "merge %d: its result is no token", rank);
     uint64_t pair = (uint64_t)(uint32_t)l << 32 | (uint32_t)r;
     for (uint64_t i = slot_of(b, pair);; i = (i + 1) & b->mask) {
@@ -88,11 +97,12 @@ static enum err add_merge(struct bpe *b, const struct vocab *v, struct str line,
     }
 }
 
-enum err bpe_new(struct bpe **out, const struct vocab *v, struct pretokenize_rule rule, const struct str *merges, int n_merges,
-                 struct errmsg *e)
+enum err bpe_new(struct bpe **out, const struct vocab *v, struct pretokenize_rule rule,
+                 const struct str *merges, int n_merges, struct errmsg *e)
 {
     *out = NULL;
-    if (n_merges < 0 || n_merges > 1 << 24) return err_set(e, ERR_TOO_LARGE, "%d merges, expected at most 2^24", n_merges);
+    if (n_merges < 0 || n_merges > 1 << 24)
+        return err_set(e, ERR_TOO_LARGE, "%d merges, expected at most 2^24", n_merges);
     struct bpe *b = xcalloc(1, sizeof *b);
     b->rule = rule;
     uint64_t n_slots = 16;
@@ -275,7 +285,10 @@ void bpe_encode(const struct bpe *b, struct str text, struct token_list *out)
         return;
     }
     struct buf nfc;
-    buf_init(&nfc, text.n * 3 + 64); /* no character grows more than threefold in NFC (UAX #15, table of expansion factors) */
+    buf_init(
+        &nfc,
+        text.n * 3 +
+            64); /* no character grows more than threefold in NFC (UAX #15, table of expansion factors) */
     normalise(NORMAL_NFC, text, &nfc);
     if (buf_failed(&nfc))
         out->failed = true;

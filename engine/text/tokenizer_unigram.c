@@ -11,7 +11,9 @@
 #include "engine/text/unicode.h"
 
 static const uint32_t word_start = 0x2581;
-enum { PIECE_BYTES_MAX = 256 }; /* longer tokens are never matched: the search looks this far ahead */
+enum {
+    PIECE_BYTES_MAX = 256
+}; /* longer tokens are never matched: the search looks this far ahead */
 
 struct unigram {
     struct charsmap *map;    /* NULL: NFKC with SentencePiece's white space rules */
@@ -28,7 +30,8 @@ static bool matches_text(const struct tokenizer_spec *s, int32_t id)
     return s->types[id] == TOKEN_NORMAL || s->types[id] == TOKEN_USER_DEFINED;
 }
 
-static enum err read_pieces(struct unigram *u, const struct vocab *v, const struct tokenizer_spec *spec, struct errmsg *e)
+static enum err read_pieces(struct unigram *u, const struct vocab *v,
+                            const struct tokenizer_spec *spec, struct errmsg *e)
 {
     struct piece *pieces = xcalloc((size_t)spec->n_tokens, sizeof *pieces);
     size_t n = 0;
@@ -38,7 +41,8 @@ static enum err read_pieces(struct unigram *u, const struct vocab *v, const stru
     for (int i = 0; i < spec->n_tokens && !err; i++) {
         struct str text = vocab_text(v, i);
         u->score[i] = spec->scores[i];
-        if (!isfinite(u->score[i])) err = err_set(e, ERR_CORRUPT, "the score of token %d is not finite", i);
+        if (!isfinite(u->score[i]))
+            err = err_set(e, ERR_CORRUPT, "the score of token %d is not finite", i);
         if (!matches_text(spec, i) || text.n == 0 || text.n > PIECE_BYTES_MAX) continue;
         pieces[n++] = (struct piece){text, i};
         if (u->score[i] < least) least = u->score[i];
@@ -49,11 +53,13 @@ static enum err read_pieces(struct unigram *u, const struct vocab *v, const stru
     return err;
 }
 
-enum err unigram_new(struct unigram **out, const struct vocab *v, const struct tokenizer_spec *spec, struct errmsg *e)
+enum err unigram_new(struct unigram **out, const struct vocab *v, const struct tokenizer_spec *spec,
+                     struct errmsg *e)
 {
     *out = NULL;
     if (!spec->scores) return err_set(e, ERR_CORRUPT, "a unigram vocabulary needs scores");
-    if (spec->unk < 0) return err_set(e, ERR_CORRUPT, "a unigram vocabulary needs an unknown token");
+    if (spec->unk < 0)
+        return err_set(e, ERR_CORRUPT, "a unigram vocabulary needs an unknown token");
     struct unigram *u = xcalloc(1, sizeof *u);
     u->unk = spec->unk;
     enum err err = read_pieces(u, v, spec, e);
@@ -90,12 +96,14 @@ void unigram_decode_token(struct str written, struct buf *out)
 /* What SentencePiece's nmt_nfkc rules do beyond NFKC: most control characters vanish, odd spaces become spaces. */
 static bool vanishes(uint32_t c)
 {
-    return (c >= 1 && c <= 8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F;
+    return (c >= 1 && c <= 8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F ||
+           c == 0x9F;
 }
 static bool becomes_space(uint32_t c)
 {
-    return c == '\t' || c == '\n' || c == '\f' || c == '\r' || c == 0x1680 || (c >= 0x200B && c <= 0x200F) || c == 0x2028 ||
-           c == 0x2029 || c == 0xFEFF || c == 0xFFFD || c == word_start || c == UNICODE_INVALID;
+    return c == '\t' || c == '\n' || c == '\f' || c == '\r' || c == 0x1680 ||
+           (c >= 0x200B && c <= 0x200F) || c == 0x2028 || c == 0x2029 || c == 0xFEFF ||
+           c == 0xFFFD || c == word_start || c == UNICODE_INVALID;
 }
 
 static void normalise_nmt(struct str text, struct buf *out)
@@ -153,7 +161,10 @@ struct reach {
     uint32_t from;
 };
 
-static bool between_chars(struct str s, size_t at) { return at == s.n || ((unsigned char)s.p[at] & 0xC0) != 0x80; }
+static bool between_chars(struct str s, size_t at)
+{
+    return at == s.n || ((unsigned char)s.p[at] & 0xC0) != 0x80;
+}
 
 static void search(const struct unigram *u, struct str s, struct reach *at)
 {

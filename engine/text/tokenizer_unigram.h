@@ -10,7 +10,8 @@
 struct unigram;
 
 /* ERR_CORRUPT without scores or an unknown token, or when a score is not finite. */
-MUST enum err unigram_new(struct unigram **out, const struct vocab *v, const struct tokenizer_spec *spec, struct errmsg *e);
+MUST enum err unigram_new(struct unigram **out, const struct vocab *v,
+                          const struct tokenizer_spec *spec, struct errmsg *e);
 void unigram_free(struct unigram *u);
 void unigram_encode(const struct unigram *u, struct str text, struct token_list *out);
 void unigram_decode_token(struct str written, struct buf *out); /* U+2581 becomes a space */

@@ -25,7 +25,8 @@ struct word {
     int n_chars; /* may pass WORD_CHARS_MAX: then the bytes are not kept */
 };
 
-enum err wordpiece_new(struct wordpiece **out, const struct vocab *v, const struct tokenizer_spec *spec, struct errmsg *e)
+enum err wordpiece_new(struct wordpiece **out, const struct vocab *v,
+                       const struct tokenizer_spec *spec, struct errmsg *e)
 {
     *out = NULL;
     struct wordpiece *w = xcalloc(1, sizeof *w);
@@ -44,13 +45,17 @@ enum err wordpiece_new(struct wordpiece **out, const struct vocab *v, const stru
     w->unk = spec->unk >= 0 ? spec->unk : vocab_find(v, STR("[UNK]"));
     if (w->unk < 0) {
         mem_free(w);
-        return err_set(e, ERR_CORRUPT, "the WordPiece vocabulary has no unknown token, expected [UNK]");
+        return err_set(e, ERR_CORRUPT,
+                       "the WordPiece vocabulary has no unknown token, expected [UNK]");
     }
     *out = w;
     return OK;
 }
 
-void wordpiece_free(struct wordpiece *w) { mem_free(w); }
+void wordpiece_free(struct wordpiece *w)
+{
+    mem_free(w);
+}
 
 void wordpiece_decode_token(const struct wordpiece *w, struct str written, struct buf *out)
 {
@@ -84,7 +89,8 @@ static void word_end(const struct wordpiece *w, struct word *word, struct token_
         size_t end = word->n - from < most ? word->n : from + most;
         int32_t id = -1;
         for (; end > from; end--) {
-            if (end < word->n && ((unsigned char)word->bytes[end] & 0xC0) == 0x80) continue; /* not between characters */
+            if (end < word->n && ((unsigned char)word->bytes[end] & 0xC0) == 0x80)
+                continue; /* not between characters */
             id = piece_id(w, mark, word->bytes + from, end - from);
             if (id >= 0) break;
         }
@@ -115,12 +121,13 @@ static void word_add(struct word *word, uint32_t code)
 static bool is_punctuation(uint32_t code)
 {
     if (code < 0x80)
-        return (code >= 33 && code <= 47) || (code >= 58 && code <= 64) || (code >= 91 && code <= 96) ||
-               (code >= 123 && code <= 126);
+        return (code >= 33 && code <= 47) || (code >= 58 && code <= 64) ||
+               (code >= 91 && code <= 96) || (code >= 123 && code <= 126);
     return unicode_class(code) == UC_P;
 }
 
-static void add_char(const struct wordpiece *w, struct word *word, uint32_t code, struct token_list *out)
+static void add_char(const struct wordpiece *w, struct word *word, uint32_t code,
+                     struct token_list *out)
 {
     if (!is_punctuation(code)) {
         word_add(word, code);
@@ -139,7 +146,8 @@ void wordpiece_encode(const struct wordpiece *w, struct str text, struct token_l
         i += unicode_next(text, i, &code);
         if (code == UNICODE_INVALID || code == 0 || code == 0xFFFD) continue;
         enum unicode_class class = unicode_class(code);
-        bool control = (class == UC_CC || class == UC_CF || class == UC_CO) && code != '\t' && code != '\n' && code != '\r';
+        bool control = (class == UC_CC || class == UC_CF || class == UC_CO) && code != '\t' &&
+                       code != '\n' && code != '\r';
         if (control) continue;
         if (unicode_is_space(code)) {
             word_end(w, &word, out);
@@ -152,7 +160,8 @@ void wordpiece_encode(const struct wordpiece *w, struct str text, struct token_l
         } else {
             int n = normalise_decompose(code, false, parts);
             for (int k = 0; k < n; k++)
-                if (unicode_class(parts[k]) != UC_MN) add_char(w, &word, unicode_lower(parts[k]), out);
+                if (unicode_class(parts[k]) != UC_MN)
+                    add_char(w, &word, unicode_lower(parts[k]), out);
         }
         if (cjk) word_end(w, &word, out);
     }

@@ -11,9 +11,11 @@ struct wordpiece;
 
 /* Two ways of writing pieces are read: "word" and "##piece", or U+2581 "word" and "piece". ERR_CORRUPT without an unknown
  * token. v is borrowed until wordpiece_free. */
-MUST enum err wordpiece_new(struct wordpiece **out, const struct vocab *v, const struct tokenizer_spec *spec, struct errmsg *e);
+MUST enum err wordpiece_new(struct wordpiece **out, const struct vocab *v,
+                            const struct tokenizer_spec *spec, struct errmsg *e);
 void wordpiece_free(struct wordpiece *w);
 void wordpiece_encode(const struct wordpiece *w, struct str text, struct token_list *out);
-void wordpiece_decode_token(const struct wordpiece *w, struct str written, struct buf *out); /* words get a space before */
+void wordpiece_decode_token(const struct wordpiece *w, struct str written,
+                            struct buf *out); /* words get a space before */
 
 #endif

@@ -24,15 +24,16 @@ enum unicode_class unicode_class(uint32_t code)
 bool unicode_is_space(uint32_t code)
 {
     if (code < 0x80) return code == ' ' || (code >= 9 && code <= 13);
-    return code == 0x85 || code == 0xA0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 ||
-           code == 0x2029 || code == 0x202F || code == 0x205F || code == 0x3000;
+    return code == 0x85 || code == 0xA0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200A) ||
+           code == 0x2028 || code == 0x2029 || code == 0x202F || code == 0x205F || code == 0x3000;
 }
 
 bool unicode_is_cjk(uint32_t code)
 {
     if (code < 0x3400) return false;
-    return (code >= 0x4E00 && code <= 0x9FFF) || (code >= 0x3400 && code <= 0x4DBF) || (code >= 0x20000 && code <= 0x2A6DF) ||
-           (code >= 0x2A700 && code <= 0x2B73F) || (code >= 0x2B740 && code <= 0x2B81F) || (code >= 0x2B820 && code <= 0x2CEAF) ||
+    return (code >= 0x4E00 && code <= 0x9FFF) || (code >= 0x3400 && code <= 0x4DBF) ||
+           (code >= 0x20000 && code <= 0x2A6DF) || (code >= 0x2A700 && code <= 0x2B73F) ||
+           (code >= 0x2B740 && code <= 0x2B81F) || (code >= 0x2B820 && code <= 0x2CEAF) ||
            (code >= 0xF900 && code <= 0xFAFF) || (code >= 0x2F800 && code <= 0x2FA1F);
 }
 
@@ -49,7 +50,8 @@ static uint32_t map_case(const struct unicode_case_range *ranges, int n, uint32_
     /* Ranges of step 2 may interleave: the two before the insertion point are candidates. */
     for (int i = lo - 1; i >= 0 && i >= lo - 2; i--) {
         const struct unicode_case_range *r = &ranges[i];
-        if (code <= r->last && (code - r->first) % (uint32_t)r->step == 0) return (uint32_t)((int64_t)code + r->delta);
+        if (code <= r->last && (code - r->first) % (uint32_t)r->step == 0)
+            return (uint32_t)((int64_t)code + r->delta);
     }
     return code;
 }

@@ -28,9 +28,18 @@ enum unicode_class {        /* general categories; those no scanner tells apart 
 #define UNICODE_INVALID 0xFFFFFFFFu /* stands for one byte that is not UTF-8 */
 
 enum unicode_class unicode_class(uint32_t code); /* UC_CN beyond U+10FFFF */
-static inline bool unicode_is_letter(enum unicode_class c) { return c >= UC_LU && c <= UC_LO; }
-static inline bool unicode_is_mark(enum unicode_class c) { return c == UC_MN || c == UC_MC; }
-static inline bool unicode_is_number(enum unicode_class c) { return c == UC_ND || c == UC_NO; }
+static inline bool unicode_is_letter(enum unicode_class c)
+{
+    return c >= UC_LU && c <= UC_LO;
+}
+static inline bool unicode_is_mark(enum unicode_class c)
+{
+    return c == UC_MN || c == UC_MC;
+}
+static inline bool unicode_is_number(enum unicode_class c)
+{
+    return c == UC_ND || c == UC_NO;
+}
 bool unicode_is_space(uint32_t code); /* property White_Space */
 bool unicode_is_cjk(uint32_t code);   /* ideographs that BERT sets apart as words of their own */
 

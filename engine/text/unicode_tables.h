@@ -18,7 +18,8 @@ struct unicode_combining_range {
 struct unicode_pair { /* one step of canonical decomposition; second is 0 for singletons */
     uint32_t code, first, second;
 };
-struct unicode_expansion { /* code points first..last expand to n each, one after the other in the pool */
+struct
+    unicode_expansion { /* code points first..last expand to n each, one after the other in the pool */
     uint32_t first, last;
     uint16_t pool_from;
     uint8_t n;

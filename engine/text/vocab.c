@@ -22,7 +22,10 @@ struct vocab {
     struct slot *slots;
 };
 
-static uint64_t key_of(struct str text) { return hash_bytes(0x76ab, text).lo; }
+static uint64_t key_of(struct str text)
+{
+    return hash_bytes(0x76ab, text).lo;
+}
 
 static struct slot *slot_of(const struct vocab *v, struct str text, uint64_t key)
 {
@@ -48,7 +51,8 @@ static enum err fill(struct vocab *v, const struct str *tokens, struct errmsg *e
         struct str text = vocab_text(v, i);
         uint64_t key = key_of(text);
         struct slot *s = slot_of(v, text, key);
-        if (s->id >= 0) return err_set(e, ERR_CORRUPT, "tokens %d and %d have the same text", (int)s->id, i);
+        if (s->id >= 0)
+            return err_set(e, ERR_CORRUPT, "tokens %d and %d have the same text", (int)s->id, i);
         *s = (struct slot){(uint32_t)key, i};
     }
     return OK;
@@ -61,7 +65,8 @@ enum err vocab_new(struct vocab **out, const struct str *tokens, int n_tokens, s
         return err_set(e, ERR_TOO_LARGE, "%d tokens, expected 1 to %d", n_tokens, TOKENS_MAX);
     size_t bytes = 0;
     for (int i = 0; i < n_tokens; i++) {
-        if (tokens[i].n > text_bytes_max - bytes) return err_set(e, ERR_TOO_LARGE, "the vocabulary's text is longer than 1 GiB");
+        if (tokens[i].n > text_bytes_max - bytes)
+            return err_set(e, ERR_TOO_LARGE, "the vocabulary's text is longer than 1 GiB");
         bytes += tokens[i].n;
     }
     struct vocab *v = xcalloc(1, sizeof *v);
@@ -96,7 +101,10 @@ void vocab_free(struct vocab *v)
     mem_free(v);
 }
 
-int vocab_size(const struct vocab *v) { return v->n; }
+int vocab_size(const struct vocab *v)
+{
+    return v->n;
+}
 
 struct str vocab_text(const struct vocab *v, int32_t id)
 {
@@ -104,4 +112,7 @@ struct str vocab_text(const struct vocab *v, int32_t id)
     return (struct str){v->bytes + v->from[id], v->from[id + 1] - v->from[id]};
 }
 
-int32_t vocab_find(const struct vocab *v, struct str text) { return text.n ? slot_of(v, text, key_of(text))->id : -1; }
+int32_t vocab_find(const struct vocab *v, struct str text)
+{
+    return text.n ? slot_of(v, text, key_of(text))->id : -1;
+}

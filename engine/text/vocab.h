@@ -7,10 +7,12 @@
 struct vocab;
 
 /* ERR_CORRUPT: duplicate. ERR_TOO_LARGE: memory refused, or more than 2^24 tokens or 1 GiB of text. */
-MUST enum err vocab_new(struct vocab **out, const struct str *tokens, int n_tokens, struct errmsg *e);
+MUST enum err vocab_new(struct vocab **out, const struct str *tokens, int n_tokens,
+                        struct errmsg *e);
 void vocab_free(struct vocab *v);
 int vocab_size(const struct vocab *v);
-struct str vocab_text(const struct vocab *v, int32_t id);   /* id in range; borrowed until vocab_free */
+struct str vocab_text(const struct vocab *v,
+                      int32_t id); /* id in range; borrowed until vocab_free */
 int32_t vocab_find(const struct vocab *v, struct str text); /* -1 when there is none */
 
 #endif

@@ -24,7 +24,13 @@
 #define SHUFFLE_XOR(v, mask) emu_shuffle_xor(v, mask)
 #define HALF_TO_FLOAT(bits) f16_to_f32(bits)
 
-enum { EMU_THREADS_MAX = 256, EMU_WARP = 32, EMU_STACK_BYTES = 64 << 10, EMU_SHARED_BYTES = 48 << 10, EMU_NAMES_MAX = 8 };
+enum {
+    EMU_THREADS_MAX = 256,
+    EMU_WARP = 32,
+    EMU_STACK_BYTES = 64 << 10,
+    EMU_SHARED_BYTES = 48 << 10,
+    EMU_NAMES_MAX = 8
+};
 enum emu_state { EMU_READY, EMU_BARRIER, EMU_SHUFFLE, EMU_DONE };
 
 struct emu_fiber {
@@ -88,8 +94,10 @@ static inline bool emu_release(int first, int n, enum emu_state why)
 {
     int waiting = 0;
     for (int i = first; i < first + n; i++) {
-        if (emu.fiber[i].state == why) waiting++;
-        else if (emu.fiber[i].state != EMU_DONE) return false;
+        if (emu.fiber[i].state == why)
+            waiting++;
+        else if (emu.fiber[i].state != EMU_DONE)
+            return false;
     }
     for (int i = first; i < first + n; i++)
         if (emu.fiber[i].state == why) emu.fiber[i].state = EMU_READY;
@@ -98,14 +106,17 @@ static inline bool emu_release(int first, int n, enum emu_state why)
 
 static inline bool emu_round(void)
 {
-    int ran = 0, start = (int)rng_below(&emu.rng, (uint64_t)emu.n_threads), odd = 2 * (int)rng_below(&emu.rng, 64) + 1;
-    for (int k = 0; k < emu.n_threads; k++) { /* n_threads is a power of two: odd steps reach everyone */
+    int ran = 0, start = (int)rng_below(&emu.rng, (uint64_t)emu.n_threads),
+        odd = 2 * (int)rng_below(&emu.rng, 64) + 1;
+    for (int k = 0; k < emu.n_threads;
+         k++) { /* n_threads is a power of two: odd steps reach everyone */
         emu.now = &emu.fiber[(start + k * odd) % emu.n_threads];
         if (emu.now->state != EMU_READY) continue;
         swapcontext(&emu.home, &emu.now->at);
         ran++;
     }
-    for (int w = 0; w < emu.n_threads; w += EMU_WARP) ran += emu_release(w, EMU_WARP, EMU_SHUFFLE);
+    for (int w = 0; w < emu.n_threads; w += EMU_WARP)
+        ran += emu_release(w, EMU_WARP, EMU_SHUFFLE);
     return ran + emu_release(0, emu.n_threads, EMU_BARRIER) > 0;
 }
 
@@ -140,14 +151,17 @@ static inline void emu_launch(int n_blocks, int n_threads, void (*body)(void *ar
         memset(emu.shared, 0xff, sizeof emu.shared); /* NaN as float and as double */
         emu.n_names = 0;
         emu.shared_used = 0;
-        for (int i = 0; i < n_threads; i++) emu_prepare(&emu.fiber[i]);
+        for (int i = 0; i < n_threads; i++)
+            emu_prepare(&emu.fiber[i]);
         while (!emu_finished())
             if (!emu_round()) {
-                fprintf(stderr, "emu: block %d cannot go on: threads wait for different things\n", emu.block_i);
+                fprintf(stderr, "emu: block %d cannot go on: threads wait for different things\n",
+                        emu.block_i);
                 abort();
             }
     }
-    for (int i = 0; i < n_threads; i++) mem_free(emu.fiber[i].stack);
+    for (int i = 0; i < n_threads; i++)
+        mem_free(emu.fiber[i].stack);
 }
 
 #endif

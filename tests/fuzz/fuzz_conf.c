@@ -14,9 +14,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     };
     struct conf *c = conf_new(rows, 5);
     struct errmsg e = {0};
-    if (conf_read_text(c, "f", (struct str){(const char *)bytes, n}, &e)) ASSERT(!strncmp(e.text, "f:", 2));
+    if (conf_read_text(c, "f", (struct str){(const char *)bytes, n}, &e))
+        ASSERT(!strncmp(e.text, "f:", 2));
     ASSERT(conf_int(c, "ttl_s") >= 1 && conf_int(c, "ttl_s") <= 3600 && conf_int(c, "memory") >= 0);
-    ASSERT(conf_float(c, "score") >= 0 && conf_float(c, "score") <= 1 && utf8_valid(str_of(conf_str(c, "upstream"))));
+    ASSERT(conf_float(c, "score") >= 0 && conf_float(c, "score") <= 1 &&
+           utf8_valid(str_of(conf_str(c, "upstream"))));
     conf_free(c);
     return 0;
 }

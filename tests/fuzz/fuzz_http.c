@@ -18,7 +18,8 @@ struct story {
 
 static void tell_head(struct story *s, const struct http_head *h)
 {
-    ASSERT(h->raw.n <= HEADER_MAX && h->n_fields <= HEADERS_MAX + 1 && h->n_fields == h->n_lines - 1);
+    ASSERT(h->raw.n <= HEADER_MAX && h->n_fields <= HEADERS_MAX + 1 &&
+           h->n_fields == h->n_lines - 1);
     buf_printf(&s->text, "[%d %d %d %llu]", h->status, (int)h->framing, (int)h->keep_alive,
                (unsigned long long)h->length);
     buf_str(&s->text, h->path);
@@ -49,8 +50,8 @@ static size_t feed_message(struct story *s, struct http_head *h, struct str in, 
         char *piece = xmalloc(n); /* its own block: a read past its end is seen */
         memcpy(piece, in.p + at, n);
         struct str content = {piece, 0}, bytes = {piece, n};
-        enum err result =
-            head_done ? http_body_step(&b, bytes, &used, &content) : http_head_feed(h, bytes, &used, &why);
+        enum err result = head_done ? http_body_step(&b, bytes, &used, &content)
+                                    : http_head_feed(h, bytes, &used, &why);
         ASSERT(used <= n && content.n <= used);
         body_n += content.n;
         buf_str(&s->text, content);

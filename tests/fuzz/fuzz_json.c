@@ -9,7 +9,8 @@ static void check_same(json_t *v)
     buf_init(&a, 1 << 22);
     buf_init(&b, 1 << 22);
     json_write(&a, v);
-    ASSERT(!buf_failed(&a) && json_parse(buf_view(&a), 0, &again, NULL) == OK && json_equal(v, again));
+    ASSERT(!buf_failed(&a) && json_parse(buf_view(&a), 0, &again, NULL) == OK &&
+           json_equal(v, again));
     json_decref(again);
     buf_clear(&a);
     json_write_canonical(&a, v);

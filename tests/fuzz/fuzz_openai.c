@@ -9,7 +9,8 @@ static void check_request(struct str text, unsigned choice)
     struct openai_error e;
     struct buf b;
     buf_init(&b, 1 << 20);
-    enum err code = openai_parse(&r, (enum openai_kind)(choice % 3), text, (enum openai_strict)(choice / 3 % 2), &e);
+    enum err code = openai_parse(&r, (enum openai_kind)(choice % 3), text,
+                                 (enum openai_strict)(choice / 3 % 2), &e);
     if (code) {
         json_t *v;
         ASSERT(e.status == 400 && *e.message);
@@ -45,7 +46,8 @@ static void check_answer(const struct openai_answer *a)
     struct buf out;
     buf_init(&out, 1 << 24);
     openai_answer_write_json(&out, a);
-    ASSERT(openai_answer_parse(&b, a->kind, buf_view(&out), &e) == OK && b.n_choices == a->n_choices);
+    ASSERT(openai_answer_parse(&b, a->kind, buf_view(&out), &e) == OK &&
+           b.n_choices == a->n_choices);
     for (int i = 0; i < a->n_choices; i++)
         ASSERT(json_equal(a->choices[i].message, b.choices[i].message));
     openai_answer_fini(&b);
@@ -68,7 +70,8 @@ static void check_stream(struct str text, enum openai_kind kind)
     struct openai_answer a;
     struct str line;
     while (str_next(&text, '\n', &line))
-        if (openai_collector_feed(c, line, NULL)) ASSERT(openai_collector_take(c, &a) == ERR_CORRUPT);
+        if (openai_collector_feed(c, line, NULL))
+            ASSERT(openai_collector_take(c, &a) == ERR_CORRUPT);
     bool complete = openai_collector_complete(c);
     if (openai_collector_take(c, &a) == OK) {
         ASSERT(complete);

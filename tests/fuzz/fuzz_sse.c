@@ -53,7 +53,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     bool a, b;
     buf_init(&whole, 1 << 22);
     buf_init(&pieces, 1 << 22);
-    enum err one = feed(&whole, text, text.n, &a), two = feed(&pieces, text, 1u + bytes[0] % 16, &b);
+    enum err one = feed(&whole, text, text.n, &a),
+             two = feed(&pieces, text, 1u + bytes[0] % 16, &b);
     ASSERT(one == two);
     if (!one) ASSERT(str_eq(buf_view(&whole), buf_view(&pieces)) && a == b);
     struct sse_reader *r = sse_reader_new(1 << 20);

@@ -13,7 +13,8 @@ static bool take(const uint8_t **p, size_t *n, size_t want, struct str *out)
 }
 
 /* Feeds text in pieces of `piece` bytes. */
-static bool run(const struct str *stops, size_t n_stops, struct str text, size_t piece, struct buf *out)
+static bool run(const struct str *stops, size_t n_stops, struct str text, size_t piece,
+                struct buf *out)
 {
     struct stream_text *s;
     if (stream_text_new(&s, stops, n_stops, NULL)) return false;
@@ -35,7 +36,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     size_t n_stops = 0;
     if (n > 5000 || !take(&bytes, &n, 1, &head)) return 0;
     for (int want = head.p[0] & 3; want > 0 && n_stops < 3; want--) {
-        if (!take(&bytes, &n, 1, &head) || !take(&bytes, &n, (unsigned char)head.p[0] % 16, &stops[n_stops])) return 0;
+        if (!take(&bytes, &n, 1, &head) ||
+            !take(&bytes, &n, (unsigned char)head.p[0] % 16, &stops[n_stops]))
+            return 0;
         n_stops++;
     }
     if (!take(&bytes, &n, 1, &head)) return 0;
@@ -44,7 +47,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     buf_init(&whole, 4 * text.n + 16);
     buf_init(&cut, 4 * text.n + 16);
     bool ok = run(stops, n_stops, text, text.n + 1, &whole);
-    if (ok && run(stops, n_stops, text, 1 + (unsigned char)head.p[0] % 7, &cut)) ASSERT(str_eq(buf_view(&whole), buf_view(&cut)));
+    if (ok && run(stops, n_stops, text, 1 + (unsigned char)head.p[0] % 7, &cut))
+        ASSERT(str_eq(buf_view(&whole), buf_view(&cut)));
     buf_fini(&whole);
     buf_fini(&cut);
     return 0;

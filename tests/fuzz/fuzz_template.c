@@ -4,10 +4,11 @@
 #include "base/mem.h"
 #include "engine/text/chat_template.h"
 
-static const char messages_text[] = "[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"  "
-                                    "h\xc3\xa9llo {{ x }} \\n b \",\"n\":[1,2.5,null,true]},"
-                                    "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"function\":{\"name\":\"f\","
-                                    "\"arguments\":{\"a\":{\"b\":[]}}}}]}]";
+static const char messages_text[] =
+    "[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"  "
+    "h\xc3\xa9llo {{ x }} \\n b \",\"n\":[1,2.5,null,true]},"
+    "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"function\":{\"name\":\"f\","
+    "\"arguments\":{\"a\":{\"b\":[]}}}}]}]";
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

@@ -8,11 +8,13 @@
 #include "engine/text/tokenizer.h"
 
 enum { FAMILIES = 7, TOKENS = 256 + 8 + 3 };
-static const char *const families[FAMILIES] = {"gpt-2", "smollm", "llama-bpe", "qwen2", "qwen35", "gpt-4o", "tekken"};
+static const char *const families[FAMILIES] = {"gpt-2",  "smollm", "llama-bpe", "qwen2",
+                                               "qwen35", "gpt-4o", "tekken"};
 
 static struct tokenizer *open_family(const char *pre)
 {
-    static const char *const merges[] = {"a b", "ab c", "b c", "\xc4\xa0 a", "a a", "aa aa", "\xc3\xa4 \xc2\xbd", "1 1"};
+    static const char *const merges[] = {
+        "a b", "ab c", "b c", "\xc4\xa0 a", "a a", "aa aa", "\xc3\xa4 \xc2\xbd", "1 1"};
     static char text[TOKENS][16];
     struct str tokens[TOKENS], lines[8];
     int32_t types[TOKENS];
@@ -32,7 +34,9 @@ static struct tokenizer *open_family(const char *pre)
     tokens[n++] = STR("<|end|>>");
     tokens[n++] = STR("<tool>");
     for (int i = 0; i < TOKENS; i++)
-        types[i] = i < TOKENS - 3 ? TOKEN_NORMAL : i < TOKENS - 1 ? TOKEN_CONTROL : TOKEN_USER_DEFINED;
+        types[i] = i < TOKENS - 3   ? TOKEN_NORMAL
+                   : i < TOKENS - 1 ? TOKEN_CONTROL
+                                    : TOKEN_USER_DEFINED;
     struct tokenizer_spec spec = {.kind = TOKENIZER_BPE,
                                   .pre = pre,
                                   .n_tokens = TOKENS,
@@ -52,7 +56,8 @@ static struct tokenizer *open_family(const char *pre)
     return t;
 }
 
-static void check_round_trip(const struct tokenizer *t, struct str text, const struct token_list *l, bool exact)
+static void check_round_trip(const struct tokenizer *t, struct str text, const struct token_list *l,
+                             bool exact)
 {
     struct buf back;
     buf_init(&back, text.n * 4 + 64);
@@ -79,7 +84,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     check_round_trip(t[family], text, &l, exact);
     token_list_fini(&l);
     size_t cut = text.n ? bytes[1] % (text.n + 1) : 0;
-    struct chat_segment segments[2] = {{0, cut, bytes[1] & 1}, {cut, text.n - cut, !(bytes[1] & 1)}};
+    struct chat_segment segments[2] = {{0, cut, bytes[1] & 1},
+                                       {cut, text.n - cut, !(bytes[1] & 1)}};
     token_list_init(&l, n);
     tokenizer_encode_segments(t[family], text, segments, 2, 0, &l);
     check_round_trip(t[family], text, &l, exact);

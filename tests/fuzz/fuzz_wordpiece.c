@@ -5,10 +5,12 @@
 #include "engine/text/tokenizer.h"
 
 #define B "\xe2\x96\x81"
-static const struct str words[] = {STR("[UNK]"), STR("[CLS]"),        STR("[SEP]"), STR("a"), STR("##a"), STR("ab"),
-                                   STR("##b"),   STR("\xe4\xbd\xa0"), STR("."),     STR("e"), STR("##e"), STR("1")};
-static const struct str pieces[] = {STR("<unk>"), STR("<s>"), STR("</s>"),         STR(B),   STR(B "a"), STR("a"),
-                                    STR("ab"),    STR("b"),   STR("\xe4\xbd\xa0"), STR("."), STR("e"),   STR("1")};
+static const struct str words[] = {STR("[UNK]"), STR("[CLS]"), STR("[SEP]"), STR("a"),
+                                   STR("##a"),   STR("ab"),    STR("##b"),   STR("\xe4\xbd\xa0"),
+                                   STR("."),     STR("e"),     STR("##e"),   STR("1")};
+static const struct str pieces[] = {STR("<unk>"),        STR("<s>"), STR("</s>"), STR(B),
+                                    STR(B "a"),          STR("a"),   STR("ab"),   STR("b"),
+                                    STR("\xe4\xbd\xa0"), STR("."),   STR("e"),    STR("1")};
 static const int32_t types[] = {2, 3, 3, 1, 1, 1, 1, 1, 1, 1, 4, 1};
 static const float scores[] = {0, 0, 0, -2, -3, -3, -4, -3, -5, -3, -3, -6};
 enum { N = 12 };

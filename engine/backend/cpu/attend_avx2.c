@@ -5,6 +5,8 @@
 
 void attend_avx2(const struct attend *a)
 {
-    if (a->f32) attend_f32(a);
-    else attend_f16(a);
+    if (a->f32)
+        attend_f32(a);
+    else
+        attend_f16(a);
 }

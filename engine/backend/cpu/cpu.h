@@ -14,7 +14,8 @@ void attend_avx2(const struct attend *a);
 
 void act_avx512(const struct act_in *in, const struct act_row *out, float *tmp);
 void rmsnorm_avx512(const float *x, const float *weight, float eps, int n, float *out);
-void layernorm_avx512(const float *x, const float *add, const struct layernorm *p, int n, float *out);
+void layernorm_avx512(const float *x, const float *add, const struct layernorm *p, int n,
+                      float *out);
 void rope_avx512(const struct rope_row *r, const float *x, float *out);
 void to_f16_avx512(const float *x, uint16_t *out, int n);
 void attend_avx512(const struct attend *a);

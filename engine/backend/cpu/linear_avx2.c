@@ -14,7 +14,8 @@ enum { R = 8 }; /* rows of a panel = lanes */
 INLINE void finish(const struct panel_out *o, int c, __m256 v)
 {
     float *out = o->out + (size_t)c * o->out_stride;
-    __m256i m = _mm256_cmpgt_epi32(_mm256_set1_epi32(o->n_valid), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    __m256i m = _mm256_cmpgt_epi32(_mm256_set1_epi32(o->n_valid),
+                                   _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
     if (o->bias) v = _mm256_add_ps(v, _mm256_maskload_ps(o->bias, m));
     if (o->accumulate) v = _mm256_add_ps(v, _mm256_maskload_ps(out, m));
     _mm256_maskstore_ps(out, m, v);
@@ -28,11 +29,21 @@ struct unpacked {
     __m256 m;     /* added minimum, types that have one */
 };
 
-INLINE bool has_min(const enum packing k) { return k == PACK_Q4_1 || k == PACK_Q5_1 || k == PACK_Q4_K || k == PACK_Q5_K; }
-INLINE bool five_bits(const enum packing k) { return k == PACK_Q5_0 || k == PACK_Q5_1 || k == PACK_Q5_K; }
+INLINE bool has_min(const enum packing k)
+{
+    return k == PACK_Q4_1 || k == PACK_Q5_1 || k == PACK_Q4_K || k == PACK_Q5_K;
+}
+INLINE bool five_bits(const enum packing k)
+{
+    return k == PACK_Q5_0 || k == PACK_Q5_1 || k == PACK_Q5_K;
+}
 INLINE int offset_of(const enum packing k)
 {
-    return k == PACK_Q4_0 ? 8 : k == PACK_Q5_0 ? 16 : k == PACK_Q6_K ? 32 : k == PACK_Q8_0 ? 128 : 0;
+    return k == PACK_Q4_0   ? 8
+           : k == PACK_Q5_0 ? 16
+           : k == PACK_Q6_K ? 32
+           : k == PACK_Q8_0 ? 128
+                            : 0;
 }
 
 INLINE void unpack_nibbles(const uint8_t *q, __m256i w[8])
@@ -46,7 +57,10 @@ INLINE void unpack_nibbles(const uint8_t *q, __m256i w[8])
     }
 }
 
-INLINE __m256i or_bits(__m256i w, __m256i h, __m256i mask) { return _mm256_or_si256(w, _mm256_and_si256(h, mask)); }
+INLINE __m256i or_bits(__m256i w, __m256i h, __m256i mask)
+{
+    return _mm256_or_si256(w, _mm256_and_si256(h, mask));
+}
 
 INLINE void add_fifth_bit(const uint8_t *high, __m256i w[8])
 {
@@ -74,15 +88,25 @@ INLINE void add_two_bits(const uint8_t *high, __m256i w[8])
     }
 }
 
-INLINE __m256 half_floats(const uint8_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
-INLINE __m256 bytes_u8(const uint8_t *p) { return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p))); }
-INLINE __m256 bytes_s8(const uint8_t *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))); }
+INLINE __m256 half_floats(const uint8_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
+INLINE __m256 bytes_u8(const uint8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+INLINE __m256 bytes_s8(const uint8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
 
 INLINE void unpack_scales(const enum packing k, const struct panel_run at, struct unpacked *u)
 {
     if (k == PACK_Q4_K || k == PACK_Q5_K) {
         u->d[0] = _mm256_mul_ps(half_floats(at.super), bytes_u8(at.scale));
-        u->m = _mm256_sub_ps(_mm256_setzero_ps(), _mm256_mul_ps(half_floats(at.super + 2 * R), bytes_u8(at.scale + R)));
+        u->m = _mm256_sub_ps(_mm256_setzero_ps(),
+                             _mm256_mul_ps(half_floats(at.super + 2 * R), bytes_u8(at.scale + R)));
     } else if (k == PACK_Q6_K) {
         __m256 d = half_floats(at.super);
         u->d[0] = _mm256_mul_ps(d, bytes_s8(at.scale));
@@ -102,10 +126,14 @@ INLINE __m256i four(const int8_t *q)
     return _mm256_set1_epi32(v);
 }
 
-INLINE __m256i widen(__m256i s16) { return _mm256_madd_epi16(s16, _mm256_set1_epi16(1)); }
+INLINE __m256i widen(__m256i s16)
+{
+    return _mm256_madd_epi16(s16, _mm256_set1_epi16(1));
+}
 INLINE __m256i two(const struct unpacked *u, int g, const int8_t *q)
 {
-    return _mm256_add_epi16(_mm256_maddubs_epi16(u->w[g], four(q + 4 * g)), _mm256_maddubs_epi16(u->w[g + 1], four(q + 4 * g + 4)));
+    return _mm256_add_epi16(_mm256_maddubs_epi16(u->w[g], four(q + 4 * g)),
+                            _mm256_maddubs_epi16(u->w[g + 1], four(q + 4 * g + 4)));
 }
 
 /* One column's 32 activations. */
@@ -116,16 +144,19 @@ struct column {
 };
 
 /* The sum of 16 products from group g on, in float32. */
-INLINE __m256 half_run(const enum packing k, const struct unpacked *u, const int g, const struct column x)
+INLINE __m256 half_run(const enum packing k, const struct unpacked *u, const int g,
+                       const struct column x)
 {
     __m256i a = two(u, g, x.q), b = two(u, g + 2, x.q);
-    __m256i sum = k == PACK_Q6_K ? _mm256_add_epi32(widen(a), widen(b)) : widen(_mm256_add_epi16(a, b));
+    __m256i sum =
+        k == PACK_Q6_K ? _mm256_add_epi32(widen(a), widen(b)) : widen(_mm256_add_epi16(a, b));
     if (!has_min(k)) sum = _mm256_add_epi32(sum, _mm256_set1_epi32(x.neg[g / 4] * offset_of(k)));
     return _mm256_cvtepi32_ps(sum);
 }
 
 /* acc + scale * sum over the run, for one column; 4-, 5- and 6-bit types. */
-INLINE __m256 run_dot(const enum packing k, const struct unpacked *u, const struct column x, __m256 acc)
+INLINE __m256 run_dot(const enum packing k, const struct unpacked *u, const struct column x,
+                      __m256 acc)
 {
     __m256 fa = half_run(k, u, 0, x), d0 = _mm256_broadcast_ss(x.d);
     __m256 fb = _mm256_mul_ps(half_run(k, u, 4, x), _mm256_broadcast_ss(x.d + 1));
@@ -137,10 +168,14 @@ INLINE __m256 run_dot(const enum packing k, const struct unpacked *u, const stru
     return has_min(k) ? _mm256_fmadd_ps(u->m, _mm256_broadcast_ss(x.s), acc) : acc;
 }
 
-INLINE __m256i load(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)p); }
+INLINE __m256i load(const uint8_t *p)
+{
+    return _mm256_loadu_si256((const __m256i *)p);
+}
 
 /* acc + what the elements left out of rounding add: their weights, decoded, times their float32 values. */
-INLINE __m256 add_outliers(const enum packing k, const struct panel *p, const struct outliers *o, __m256 acc)
+INLINE __m256 add_outliers(const enum packing k, const struct panel *p, const struct outliers *o,
+                           __m256 acc)
 {
     for (int i = 0; i < o->n; i++) {
         int run = o->at[i] / QUANT_RUN, e = o->at[i] % QUANT_RUN, g = e / 4, shift = e % 4 * 8;
@@ -169,29 +204,37 @@ INLINE __m256 add_outliers(const enum packing k, const struct panel *p, const st
 
 /* One copy a type; rare enough for a call. */
 #define ONE_OUTLIERS(k)                                                                            \
-    static __attribute__((noinline)) __m256 outliers_##k(const struct panel *p, const struct outliers *o, __m256 acc) \
+    static __attribute__((noinline))                                                               \
+    __m256 outliers_##k(const struct panel *p, const struct outliers *o, __m256 acc)               \
     {                                                                                              \
         return add_outliers(PACK_##k, p, o, acc);                                                  \
     }
 EACH_INT_PACKING(ONE_OUTLIERS)
 
-INLINE __m256 outliers_of(const enum packing k, const struct panel *p, const struct outliers *o, __m256 acc)
+INLINE __m256 outliers_of(const enum packing k, const struct panel *p, const struct outliers *o,
+                          __m256 acc)
 {
     switch (k) {
-#define CASE_OUTLIERS(k) case PACK_##k: return outliers_##k(p, o, acc);
+#define CASE_OUTLIERS(k)                                                                           \
+    case PACK_##k:                                                                                 \
+        return outliers_##k(p, o, acc);
         EACH_INT_PACKING(CASE_OUTLIERS)
-    default: return acc;
+    default:
+        return acc;
     }
 }
 
-INLINE void int_columns(const enum packing k, const int n, const struct panel *p, const struct act_tile *t, const struct panel_out *o)
+INLINE void int_columns(const enum packing k, const int n, const struct panel *p,
+                        const struct act_tile *t, const struct panel_out *o)
 {
     __m256 acc[TILE_COLS];
-    for (int c = 0; c < n; c++) acc[c] = _mm256_setzero_ps();
+    for (int c = 0; c < n; c++)
+        acc[c] = _mm256_setzero_ps();
     const int8_t *q = t->q;
     const float *d = t->d, *s = t->s;
     const int32_t *neg = t->neg;
-    for (int run = 0; run < p->n_runs; run++, q += n * QUANT_RUN, d += 2 * n, s += n, neg += 2 * n) {
+    for (int run = 0; run < p->n_runs;
+         run++, q += n * QUANT_RUN, d += 2 * n, s += n, neg += 2 * n) {
         struct unpacked u;
         struct panel_run at = panel_run(k, R, p->p, run);
         unpack_nibbles(at.q, u.w);
@@ -199,72 +242,100 @@ INLINE void int_columns(const enum packing k, const int n, const struct panel *p
         if (k == PACK_Q6_K) add_two_bits(at.high, u.w);
         unpack_scales(k, at, &u);
 #pragma GCC unroll 4
-        for (int c = 0; c < n; c++) 
-            acc[c] = run_dot(k, &u, (struct column){q + c * QUANT_RUN, d + 2 * c, s + c, neg + 2 * c}, acc[c]);
+        for (int c = 0; c < n; c++)
+            acc[c] = run_dot(
+                k, &u, (struct column){q + c * QUANT_RUN, d + 2 * c, s + c, neg + 2 * c}, acc[c]);
     }
-    for (int c = 0; c < n; c++) finish(o, c, t->outliers[c].n ? outliers_of(k, p, &t->outliers[c], acc[c]) : acc[c]);
+    for (int c = 0; c < n; c++)
+        finish(o, c, t->outliers[c].n ? outliers_of(k, p, &t->outliers[c], acc[c]) : acc[c]);
 }
 
 /* Sums of 16 products from group g on, for n columns: |w| and its sign are made once for all of them. */
 INLINE void half_int8(const int n, const int8_t *q, const uint8_t *w, __m256i sum[TILE_COLS])
 {
-    for (int c = 0; c < n; c++) sum[c] = _mm256_setzero_si256();
+    for (int c = 0; c < n; c++)
+        sum[c] = _mm256_setzero_si256();
 #pragma GCC unroll 4
     for (int g = 0; g < 4; g++) {
-        __m256i v = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(w + 32 * g)), _mm256_set1_epi8((char)0x80));
+        __m256i v = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(w + 32 * g)),
+                                     _mm256_set1_epi8((char)0x80));
         __m256i mag = _mm256_abs_epi8(v);
 #pragma GCC unroll 4
         for (int c = 0; c < n; c++)
-            sum[c] = _mm256_add_epi32(sum[c], widen(_mm256_maddubs_epi16(mag, _mm256_sign_epi8(four(q + c * QUANT_RUN + 4 * g), v))));
+            sum[c] = _mm256_add_epi32(
+                sum[c], widen(_mm256_maddubs_epi16(
+                            mag, _mm256_sign_epi8(four(q + c * QUANT_RUN + 4 * g), v))));
     }
 }
 
-INLINE void int8_columns(const int n, const struct panel *p, const struct act_tile *t, const struct panel_out *o)
+INLINE void int8_columns(const int n, const struct panel *p, const struct act_tile *t,
+                         const struct panel_out *o)
 {
     __m256 acc[TILE_COLS], f[TILE_COLS];
-    for (int c = 0; c < n; c++) acc[c] = _mm256_setzero_ps();
+    for (int c = 0; c < n; c++)
+        acc[c] = _mm256_setzero_ps();
     const int8_t *q = t->q;
     const float *d = t->d;
     for (int run = 0; run < p->n_runs; run++, q += n * QUANT_RUN, d += 2 * n) {
         struct panel_run at = panel_run(PACK_Q8_0, R, p->p, run);
         __m256i sum[TILE_COLS];
         half_int8(n, q + 16, at.q + 16 * R, sum);
-        for (int c = 0; c < n; c++) f[c] = _mm256_mul_ps(_mm256_cvtepi32_ps(sum[c]), _mm256_broadcast_ss(d + 2 * c + 1));
+        for (int c = 0; c < n; c++)
+            f[c] = _mm256_mul_ps(_mm256_cvtepi32_ps(sum[c]), _mm256_broadcast_ss(d + 2 * c + 1));
         half_int8(n, q, at.q, sum);
         __m256 dw = half_floats(at.scale);
         for (int c = 0; c < n; c++) {
-            f[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[c]), _mm256_broadcast_ss(d + 2 * c), f[c]);
+            f[c] =
+                _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[c]), _mm256_broadcast_ss(d + 2 * c), f[c]);
             acc[c] = _mm256_fmadd_ps(dw, f[c], acc[c]);
         }
     }
-    for (int c = 0; c < n; c++) finish(o, c, t->outliers[c].n ? outliers_of(PACK_Q8_0, p, &t->outliers[c], acc[c]) : acc[c]);
+    for (int c = 0; c < n; c++)
+        finish(o, c,
+               t->outliers[c].n ? outliers_of(PACK_Q8_0, p, &t->outliers[c], acc[c]) : acc[c]);
 }
 
 #define COLUMNS(n) k == PACK_Q8_0 ? int8_columns(n, p, t, o) : int_columns(k, n, p, t, o)
-INLINE void int_width(const enum packing k, const struct panel *p, const struct act_tile *t, const struct panel_out *o)
+INLINE void int_width(const enum packing k, const struct panel *p, const struct act_tile *t,
+                      const struct panel_out *o)
 {
     switch (t->width) {
-    case 1: COLUMNS(1); return;
-    case 2: COLUMNS(2); return;
-    case 3: COLUMNS(3); return;
-    case 4: COLUMNS(4); return;
-    default: ASSERT(!"tile width");
+    case 1:
+        COLUMNS(1);
+        return;
+    case 2:
+        COLUMNS(2);
+        return;
+    case 3:
+        COLUMNS(3);
+        return;
+    case 4:
+        COLUMNS(4);
+        return;
+    default:
+        ASSERT(!"tile width");
     }
 }
 
 #define ONE(k)                                                                                     \
-    static __attribute__((noinline)) void int_##k(const struct panel *p, const struct act_tile *t, const struct panel_out *o) \
+    static __attribute__((noinline)) void int_##k(const struct panel *p, const struct act_tile *t, \
+                                                  const struct panel_out *o)                       \
     {                                                                                              \
         int_width(PACK_##k, p, t, o);                                                              \
     }
 EACH_INT_PACKING(ONE)
 
-static void panel_int(enum packing packing, const struct panel *p, const struct act_tile *t, const struct panel_out *o)
+static void panel_int(enum packing packing, const struct panel *p, const struct act_tile *t,
+                      const struct panel_out *o)
 {
     switch (packing) {
-#define CASE_PANEL(k) case PACK_##k: int_##k(p, t, o); return;
+#define CASE_PANEL(k)                                                                              \
+    case PACK_##k:                                                                                 \
+        int_##k(p, t, o);                                                                          \
+        return;
         EACH_INT_PACKING(CASE_PANEL)
-    default: ASSERT(!"not an integer packing");
+    default:
+        ASSERT(!"not an integer packing");
     }
 }
 

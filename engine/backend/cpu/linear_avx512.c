@@ -22,13 +22,19 @@ INLINE void finish(const struct panel_out *o, int c, __m512 v)
 #include "engine/backend/cpu/panel_float_body.h"
 
 struct unpacked {
-    __m512i w[8];  /* group g of four elements */
-    __m512 d[2];   /* scale; of each 16 elements for Q6_K */
-    __m512 m;      /* added minimum, types that have one */
+    __m512i w[8]; /* group g of four elements */
+    __m512 d[2];  /* scale; of each 16 elements for Q6_K */
+    __m512 m;     /* added minimum, types that have one */
 };
 
-INLINE bool has_min(const enum packing k) { return k == PACK_Q4_1 || k == PACK_Q5_1 || k == PACK_Q4_K || k == PACK_Q5_K; }
-INLINE int offset_bits(const enum packing k) { return k == PACK_Q4_0 ? 3 : k == PACK_Q5_0 ? 4 : k == PACK_Q6_K ? 5 : 7; }
+INLINE bool has_min(const enum packing k)
+{
+    return k == PACK_Q4_1 || k == PACK_Q5_1 || k == PACK_Q4_K || k == PACK_Q5_K;
+}
+INLINE int offset_bits(const enum packing k)
+{
+    return k == PACK_Q4_0 ? 3 : k == PACK_Q5_0 ? 4 : k == PACK_Q6_K ? 5 : 7;
+}
 
 INLINE void unpack_nibbles(const uint8_t *q, __m512i w[8])
 {
@@ -70,15 +76,25 @@ INLINE void add_two_bits(const uint8_t *high, __m512i w[8])
     }
 }
 
-INLINE __m512 half_floats(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
-INLINE __m512 bytes_u8(const uint8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p))); }
-INLINE __m512 bytes_s8(const uint8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))); }
+INLINE __m512 half_floats(const uint8_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+INLINE __m512 bytes_u8(const uint8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+INLINE __m512 bytes_s8(const uint8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
 
 INLINE void unpack_scales(const enum packing k, const struct panel_run at, struct unpacked *u)
 {
     if (k == PACK_Q4_K || k == PACK_Q5_K) {
         u->d[0] = _mm512_mul_ps(half_floats(at.super), bytes_u8(at.scale));
-        u->m = _mm512_sub_ps(_mm512_setzero_ps(), _mm512_mul_ps(half_floats(at.super + 2 * R), bytes_u8(at.scale + R)));
+        u->m = _mm512_sub_ps(_mm512_setzero_ps(),
+                             _mm512_mul_ps(half_floats(at.super + 2 * R), bytes_u8(at.scale + R)));
     } else if (k == PACK_Q6_K) {
         __m512 d = half_floats(at.super);
         u->d[0] = _mm512_mul_ps(d, bytes_s8(at.scale));
@@ -95,7 +111,8 @@ INLINE void unpack(const enum packing k, const struct panel_run at, struct unpac
 {
     if (k == PACK_Q8_0) {
 #pragma GCC unroll 8
-        for (int j = 0; j < 8; j++) u->w[j] = _mm512_loadu_si512(at.q + 64 * j);
+        for (int j = 0; j < 8; j++)
+            u->w[j] = _mm512_loadu_si512(at.q + 64 * j);
     } else {
         unpack_nibbles(at.q, u->w);
     }
@@ -119,7 +136,8 @@ struct column {
 };
 
 /* acc + scale * sum over the run, for one column. */
-INLINE __m512 run_dot(const enum packing k, const struct unpacked *u, const struct column x, __m512 acc)
+INLINE __m512 run_dot(const enum packing k, const struct unpacked *u, const struct column x,
+                      __m512 acc)
 {
     __m512i a = _mm512_setzero_si512(), b = a;
     if (!has_min(k)) {
@@ -131,7 +149,8 @@ INLINE __m512 run_dot(const enum packing k, const struct unpacked *u, const stru
         a = _mm512_dpbusd_epi32(a, u->w[j], four(x.q + 4 * j));
         b = _mm512_dpbusd_epi32(b, u->w[j + 4], four(x.q + 16 + 4 * j));
     }
-    __m512 fa = _mm512_cvtepi32_ps(a), fb = _mm512_mul_ps(_mm512_cvtepi32_ps(b), _mm512_set1_ps(x.d[1]));
+    __m512 fa = _mm512_cvtepi32_ps(a),
+           fb = _mm512_mul_ps(_mm512_cvtepi32_ps(b), _mm512_set1_ps(x.d[1]));
     if (k == PACK_Q6_K) {
         acc = _mm512_fmadd_ps(u->d[0], _mm512_mul_ps(fa, _mm512_set1_ps(x.d[0])), acc);
         return _mm512_fmadd_ps(u->d[1], fb, acc);
@@ -141,15 +160,17 @@ INLINE __m512 run_dot(const enum packing k, const struct unpacked *u, const stru
 }
 
 /* acc + what the elements left out of rounding add: their weights, decoded, times their float32 values. */
-INLINE __m512 add_outliers(const enum packing k, const struct panel *p, const struct outliers *o, __m512 acc)
+INLINE __m512 add_outliers(const enum packing k, const struct panel *p, const struct outliers *o,
+                           __m512 acc)
 {
     for (int i = 0; i < o->n; i++) {
         int run = o->at[i] / QUANT_RUN, e = o->at[i] % QUANT_RUN, g = e / 4, shift = e % 4 * 8;
         struct panel_run at = panel_run(k, R, p->p, run);
         const uint8_t *lane = at.q + (k == PACK_Q8_0 ? g : g & 3) * 4 * R;
         int low = k == PACK_Q8_0 ? shift : shift + (g < 4 ? 0 : 4);
-        __m512i q = _mm512_and_si512(_mm512_srl_epi32(_mm512_loadu_si512(lane), _mm_cvtsi32_si128(low)),
-                                     _mm512_set1_epi32(k == PACK_Q8_0 ? 255 : 15));
+        __m512i q =
+            _mm512_and_si512(_mm512_srl_epi32(_mm512_loadu_si512(lane), _mm_cvtsi32_si128(low)),
+                             _mm512_set1_epi32(k == PACK_Q8_0 ? 255 : 15));
         if (k == PACK_Q5_0 || k == PACK_Q5_1 || k == PACK_Q5_K) {
             __m512i h = _mm512_srl_epi32(_mm512_loadu_si512(at.high), _mm_cvtsi32_si128(shift + g));
             q = _mm512_or_si512(q, _mm512_slli_epi32(_mm512_and_si512(h, _mm512_set1_epi32(1)), 4));
@@ -170,64 +191,94 @@ INLINE __m512 add_outliers(const enum packing k, const struct panel *p, const st
 
 /* One copy a type; rare enough for a call. */
 #define ONE_OUTLIERS(k)                                                                            \
-    static __attribute__((noinline)) __m512 outliers_##k(const struct panel *p, const struct outliers *o, __m512 acc) \
+    static __attribute__((noinline))                                                               \
+    __m512 outliers_##k(const struct panel *p, const struct outliers *o, __m512 acc)               \
     {                                                                                              \
         return add_outliers(PACK_##k, p, o, acc);                                                  \
     }
 EACH_INT_PACKING(ONE_OUTLIERS)
 
-INLINE __m512 outliers_of(const enum packing k, const struct panel *p, const struct outliers *o, __m512 acc)
+INLINE __m512 outliers_of(const enum packing k, const struct panel *p, const struct outliers *o,
+                          __m512 acc)
 {
     switch (k) {
-#define CASE_OUTLIERS(k) case PACK_##k: return outliers_##k(p, o, acc);
+#define CASE_OUTLIERS(k)                                                                           \
+    case PACK_##k:                                                                                 \
+        return outliers_##k(p, o, acc);
         EACH_INT_PACKING(CASE_OUTLIERS)
-    default: return acc;
+    default:
+        return acc;
     }
 }
 
-INLINE void int_columns(const enum packing k, const int n, const struct panel *p, const struct act_tile *t, const struct panel_out *o)
+INLINE void int_columns(const enum packing k, const int n, const struct panel *p,
+                        const struct act_tile *t, const struct panel_out *o)
 {
     __m512 acc[TILE_COLS_MAX];
-    for (int c = 0; c < n; c++) acc[c] = _mm512_setzero_ps();
+    for (int c = 0; c < n; c++)
+        acc[c] = _mm512_setzero_ps();
     const int8_t *q = t->q;
     const float *d = t->d, *s = t->s;
     const int32_t *neg = t->neg;
-    for (int run = 0; run < p->n_runs; run++, q += n * QUANT_RUN, d += 2 * n, s += n, neg += 2 * n) {
+    for (int run = 0; run < p->n_runs;
+         run++, q += n * QUANT_RUN, d += 2 * n, s += n, neg += 2 * n) {
         struct unpacked u;
         unpack(k, panel_run(k, R, p->p, run), &u);
 #pragma GCC unroll 8
-        for (int c = 0; c < n; c++) 
-            acc[c] = run_dot(k, &u, (struct column){q + c * QUANT_RUN, d + 2 * c, s + c, neg + 2 * c}, acc[c]);
+        for (int c = 0; c < n; c++)
+            acc[c] = run_dot(
+                k, &u, (struct column){q + c * QUANT_RUN, d + 2 * c, s + c, neg + 2 * c}, acc[c]);
     }
-    for (int c = 0; c < n; c++) finish(o, c, t->outliers[c].n ? outliers_of(k, p, &t->outliers[c], acc[c]) : acc[c]);
+    for (int c = 0; c < n; c++)
+        finish(o, c, t->outliers[c].n ? outliers_of(k, p, &t->outliers[c], acc[c]) : acc[c]);
 }
 
-INLINE void int_width(const enum packing k, const struct panel *p, const struct act_tile *t, const struct panel_out *o)
+INLINE void int_width(const enum packing k, const struct panel *p, const struct act_tile *t,
+                      const struct panel_out *o)
 {
     switch (t->width) {
-    case 1: int_columns(k, 1, p, t, o); return;
-    case 2: int_columns(k, 2, p, t, o); return;
-    case 3: int_columns(k, 3, p, t, o); return;
-    case 4: int_columns(k, 4, p, t, o); return;
-    case 6: int_columns(k, 6, p, t, o); return;
-    case 8: int_columns(k, 8, p, t, o); return;
-    default: ASSERT(!"tile width");
+    case 1:
+        int_columns(k, 1, p, t, o);
+        return;
+    case 2:
+        int_columns(k, 2, p, t, o);
+        return;
+    case 3:
+        int_columns(k, 3, p, t, o);
+        return;
+    case 4:
+        int_columns(k, 4, p, t, o);
+        return;
+    case 6:
+        int_columns(k, 6, p, t, o);
+        return;
+    case 8:
+        int_columns(k, 8, p, t, o);
+        return;
+    default:
+        ASSERT(!"tile width");
     }
 }
 
 #define ONE(k)                                                                                     \
-    static __attribute__((noinline)) void int_##k(const struct panel *p, const struct act_tile *t, const struct panel_out *o) \
+    static __attribute__((noinline)) void int_##k(const struct panel *p, const struct act_tile *t, \
+                                                  const struct panel_out *o)                       \
     {                                                                                              \
         int_width(PACK_##k, p, t, o);                                                              \
     }
 EACH_INT_PACKING(ONE)
 
-static void panel_int(enum packing packing, const struct panel *p, const struct act_tile *t, const struct panel_out *o)
+static void panel_int(enum packing packing, const struct panel *p, const struct act_tile *t,
+                      const struct panel_out *o)
 {
     switch (packing) {
-#define CASE_PANEL(k) case PACK_##k: int_##k(p, t, o); return;
+#define CASE_PANEL(k)                                                                              \
+    case PACK_##k:                                                                                 \
+        int_##k(p, t, o);                                                                          \
+        return;
         EACH_INT_PACKING(CASE_PANEL)
-    default: ASSERT(!"not an integer packing");
+    default:
+        ASSERT(!"not an integer packing");
     }
 }
 

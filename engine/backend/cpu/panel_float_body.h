@@ -14,11 +14,12 @@ INLINE vf load_weight(const enum packing packing, const uint8_t *p, int i)
     return packing == PACK_F16 ? vf_load_f16(h) : vf_load_bf16(h);
 }
 
-INLINE void float_columns(const enum packing packing, const int n, const struct panel *p, const struct act_tile *t,
-                          const struct panel_out *o)
+INLINE void float_columns(const enum packing packing, const int n, const struct panel *p,
+                          const struct act_tile *t, const struct panel_out *o)
 {
     vf acc[2][TILE_COLS_MAX];
-    for (int c = 0; c < n; c++) acc[0][c] = acc[1][c] = vf_zero();
+    for (int c = 0; c < n; c++)
+        acc[0][c] = acc[1][c] = vf_zero();
     const float *x = t->f;
     int i = 0;
     for (; i + 2 <= p->n_in; i += 2, x += 2 * n) {
@@ -30,31 +31,55 @@ INLINE void float_columns(const enum packing packing, const int n, const struct 
         }
     }
     if (i < p->n_in)
-        for (int c = 0; c < n; c++) acc[0][c] = vf_fma(load_weight(packing, p->p, i), vf_set1(x[c]), acc[0][c]);
-    for (int c = 0; c < n; c++) finish(o, c, vf_add(acc[0][c], acc[1][c]));
+        for (int c = 0; c < n; c++)
+            acc[0][c] = vf_fma(load_weight(packing, p->p, i), vf_set1(x[c]), acc[0][c]);
+    for (int c = 0; c < n; c++)
+        finish(o, c, vf_add(acc[0][c], acc[1][c]));
 }
 
-INLINE void float_width(const enum packing packing, const struct panel *p, const struct act_tile *t, const struct panel_out *o)
+INLINE void float_width(const enum packing packing, const struct panel *p, const struct act_tile *t,
+                        const struct panel_out *o)
 {
     switch (t->width) {
-    case 1: float_columns(packing, 1, p, t, o); return;
-    case 2: float_columns(packing, 2, p, t, o); return;
-    case 3: float_columns(packing, 3, p, t, o); return;
-    case 4: float_columns(packing, 4, p, t, o); return;
+    case 1:
+        float_columns(packing, 1, p, t, o);
+        return;
+    case 2:
+        float_columns(packing, 2, p, t, o);
+        return;
+    case 3:
+        float_columns(packing, 3, p, t, o);
+        return;
+    case 4:
+        float_columns(packing, 4, p, t, o);
+        return;
 #if TILE_COLS > 4
-    case 6: float_columns(packing, 6, p, t, o); return;
-    case 8: float_columns(packing, 8, p, t, o); return;
+    case 6:
+        float_columns(packing, 6, p, t, o);
+        return;
+    case 8:
+        float_columns(packing, 8, p, t, o);
+        return;
 #endif
-    default: ASSERT(!"tile width");
+    default:
+        ASSERT(!"tile width");
     }
 }
 
-static void panel_float(enum packing packing, const struct panel *p, const struct act_tile *t, const struct panel_out *o)
+static void panel_float(enum packing packing, const struct panel *p, const struct act_tile *t,
+                        const struct panel_out *o)
 {
     switch (packing) {
-    case PACK_F32: float_width(PACK_F32, p, t, o); return;
-    case PACK_F16: float_width(PACK_F16, p, t, o); return;
-    case PACK_BF16: float_width(PACK_BF16, p, t, o); return;
-    default: ASSERT(!"not a float packing");
+    case PACK_F32:
+        float_width(PACK_F32, p, t, o);
+        return;
+    case PACK_F16:
+        float_width(PACK_F16, p, t, o);
+        return;
+    case PACK_BF16:
+        float_width(PACK_BF16, p, t, o);
+        return;
+    default:
+        ASSERT(!"not a float packing");
     }
 }

@@ -24,14 +24,24 @@ INLINE vf vf_exp(vf x)
     p = vf_fma(p, r, vf_set1(0.5f));
     p = vf_fma(p, r, vf_set1(1.0f));
     p = vf_fma(p, r, vf_set1(1.0f));
-    return vf_keep_from(vf_mul(p, vf_pow2(n)), x, -87.0f); /* below: exactly 0, so that -inf masks */
+    return vf_keep_from(vf_mul(p, vf_pow2(n)), x,
+                        -87.0f); /* below: exactly 0, so that -inf masks */
 }
 
-INLINE vf vf_sigmoid(vf x) { return vf_div(vf_set1(1.0f), vf_add(vf_set1(1.0f), vf_exp(vf_sub(vf_zero(), x)))); }
-INLINE vf vf_tanh(vf x) { return vf_sub(vf_mul(vf_set1(2.0f), vf_sigmoid(vf_add(x, x))), vf_set1(1.0f)); }
+INLINE vf vf_sigmoid(vf x)
+{
+    return vf_div(vf_set1(1.0f), vf_add(vf_set1(1.0f), vf_exp(vf_sub(vf_zero(), x))));
+}
+INLINE vf vf_tanh(vf x)
+{
+    return vf_sub(vf_mul(vf_set1(2.0f), vf_sigmoid(vf_add(x, x))), vf_set1(1.0f));
+}
 
 #ifdef ROWS_BODY
-INLINE vf vf_silu(vf x) { return vf_mul(x, vf_sigmoid(x)); }
+INLINE vf vf_silu(vf x)
+{
+    return vf_mul(x, vf_sigmoid(x));
+}
 
 /* 0.5 (1 + tanh u) = sigmoid(2u) */
 INLINE vf vf_gelu_tanh(vf x)
@@ -65,7 +75,8 @@ static float inverse_rms(const float *x, int n, float eps)
             sum[j] = vf_fma(v, v, sum[j]);
         }
     float total = vf_hsum(vf_add(vf_add(sum[0], sum[1]), vf_add(sum[2], sum[3])));
-    for (; i < n; i++) total = fmaf(x[i], x[i], total);
+    for (; i < n; i++)
+        total = fmaf(x[i], x[i], total);
     return 1.0f / sqrtf(total / (float)n + eps);
 }
 
@@ -75,23 +86,30 @@ static void rmsnorm(const float *x, const float *weight, float eps, int n, float
     int i = 0;
     for (; i + VF_LANES <= n; i += VF_LANES)
         vf_store(out + i, vf_mul(vf_mul(vf_load(x + i), vf_set1(scale)), vf_load(weight + i)));
-    for (; i < n; i++) out[i] = x[i] * scale * weight[i];
+    for (; i < n; i++)
+        out[i] = x[i] * scale * weight[i];
 }
 
-static float plus(const float *x, const float *add, int i) { return add ? x[i] + add[i] : x[i]; }
+static float plus(const float *x, const float *add, int i)
+{
+    return add ? x[i] + add[i] : x[i];
+}
 INLINE vf vf_plus(const float *x, const float *add, int i)
 {
     vf v = vf_load(x + i);
     return add ? vf_add(v, vf_load(add + i)) : v;
 }
 
-static void layernorm(const float *x, const float *add, const struct layernorm *p, int n, float *out)
+static void layernorm(const float *x, const float *add, const struct layernorm *p, int n,
+                      float *out)
 {
     vf acc = vf_zero();
     int i = 0;
-    for (; i + VF_LANES <= n; i += VF_LANES) acc = vf_add(acc, vf_plus(x, add, i));
+    for (; i + VF_LANES <= n; i += VF_LANES)
+        acc = vf_add(acc, vf_plus(x, add, i));
     float mean = vf_hsum(acc);
-    for (; i < n; i++) mean += plus(x, add, i);
+    for (; i < n; i++)
+        mean += plus(x, add, i);
     mean /= (float)n;
     acc = vf_zero();
     for (i = 0; i + VF_LANES <= n; i += VF_LANES) {
@@ -99,23 +117,29 @@ static void layernorm(const float *x, const float *add, const struct layernorm *
         acc = vf_fma(c, c, acc);
     }
     float var = vf_hsum(acc);
-    for (; i < n; i++) var = fmaf(plus(x, add, i) - mean, plus(x, add, i) - mean, var);
+    for (; i < n; i++)
+        var = fmaf(plus(x, add, i) - mean, plus(x, add, i) - mean, var);
     float scale = 1.0f / sqrtf(var / (float)n + p->eps);
     for (i = 0; i + VF_LANES <= n; i += VF_LANES) {
         vf c = vf_mul(vf_sub(vf_plus(x, add, i), vf_set1(mean)), vf_set1(scale));
         vf_store(out + i, vf_fma(c, vf_load(p->weight + i), vf_load(p->bias + i)));
     }
-    for (; i < n; i++) out[i] = fmaf((plus(x, add, i) - mean) * scale, p->weight[i], p->bias[i]);
+    for (; i < n; i++)
+        out[i] = fmaf((plus(x, add, i) - mean) * scale, p->weight[i], p->bias[i]);
 }
 
 /* ---- the way into a linear layer ---- */
 INLINE vf transform(enum linear_in in, vf x, vf x2)
 {
     switch (in) {
-    case LINEAR_SILU_MUL: return vf_mul(vf_silu(x), x2);
-    case LINEAR_GELU_MUL: return vf_mul(vf_gelu_tanh(x), x2);
-    case LINEAR_GELU: return vf_gelu_erf(x);
-    default: return x;
+    case LINEAR_SILU_MUL:
+        return vf_mul(vf_silu(x), x2);
+    case LINEAR_GELU_MUL:
+        return vf_mul(vf_gelu_tanh(x), x2);
+    case LINEAR_GELU:
+        return vf_gelu_erf(x);
+    default:
+        return x;
     }
 }
 
@@ -123,7 +147,8 @@ INLINE void transform_row(const enum linear_in kind, const struct act_in *in, fl
 {
     int i = 0, n = in->n;
     for (; i + VF_LANES <= n; i += VF_LANES)
-        vf_store(out + i, transform(kind, vf_load(in->x + i), in->x2 ? vf_load(in->x2 + i) : vf_zero()));
+        vf_store(out + i,
+                 transform(kind, vf_load(in->x + i), in->x2 ? vf_load(in->x2 + i) : vf_zero()));
     if (i == n) return;
     float x[VF_LANES] = {0}, x2[VF_LANES] = {0};
     for (int j = i; j < n; j++) {
@@ -131,14 +156,16 @@ INLINE void transform_row(const enum linear_in kind, const struct act_in *in, fl
         if (in->x2) x2[j - i] = in->x2[j];
     }
     vf_store(x, transform(kind, vf_load(x), vf_load(x2)));
-    for (int j = i; j < n; j++) out[j] = x[j - i];
+    for (int j = i; j < n; j++)
+        out[j] = x[j - i];
 }
 
 /* ---- rounding to int8 ---- */
 INLINE vf group_peak(const float *x)
 {
     vf peak = vf_zero();
-    for (int i = 0; i < ACT_GROUP; i += VF_LANES) peak = vf_max(peak, vf_abs(vf_load(x + i)));
+    for (int i = 0; i < ACT_GROUP; i += VF_LANES)
+        peak = vf_max(peak, vf_abs(vf_load(x + i)));
     return peak;
 }
 
@@ -152,7 +179,8 @@ static void round_run(const float *x, const float peak[2], const struct act_row 
     for (int h = 0; h < 2; h++) {
         float inverse = peak[h] > 0 ? 127.0f / peak[h] : 0.0f;
         d[h] = peak[h] * (1.0f / 127.0f);
-        for (int i = h * V / 2; i < (h + 1) * V / 2; i++) v[i] = vf_mul(vf_load(x + i * VF_LANES), vf_set1(inverse));
+        for (int i = h * V / 2; i < (h + 1) * V / 2; i++)
+            v[i] = vf_mul(vf_load(x + i * VF_LANES), vf_set1(inverse));
     }
     size_t at = (size_t)run * (size_t)out->width;
     store_q(v, out->q + at * QUANT_RUN, sum);
@@ -202,7 +230,8 @@ static void take_outliers(float *x, float *peak, int n_groups, struct outliers *
 {
     float noise = 0;
     o->n = 0;
-    for (int i = 0; i < n_groups; i++) noise = fmaf(peak[i], peak[i], noise);
+    for (int i = 0; i < n_groups; i++)
+        noise = fmaf(peak[i], peak[i], noise);
     for (int looks = 0; looks < 3 * OUTLIERS_MAX && o->n < OUTLIERS_MAX; looks++) {
         int g = highest(peak, n_groups);
         if (g < 0 || !(peak[g] * peak[g] >= OUTLIER_SHARE * noise)) break;
@@ -219,7 +248,8 @@ static void take_outliers(float *x, float *peak, int n_groups, struct outliers *
             peak[g] = -first; /* no single element stands out */
         }
     }
-    for (int i = 0; i < n_groups; i++) peak[i] = fabsf(peak[i]);
+    for (int i = 0; i < n_groups; i++)
+        peak[i] = fabsf(peak[i]);
 }
 
 /* x may be tmp; peaks lie behind tmp's n values. */
@@ -238,21 +268,33 @@ static void round_row(const float *x, float *tmp, int n, const struct act_row *o
         x = tmp;
         take_outliers(tmp, peak, n_groups, out->outliers);
     }
-    for (int run = 0; run < n / QUANT_RUN; run++) round_run(x + run * QUANT_RUN, peak + 2 * run, out, run);
+    for (int run = 0; run < n / QUANT_RUN; run++)
+        round_run(x + run * QUANT_RUN, peak + 2 * run, out, run);
 }
 
 static void act(const struct act_in *in, const struct act_row *out, float *tmp)
 {
     const float *x = tmp;
     switch (in->in) {
-    case LINEAR_PLAIN: x = in->x; break;
-    case LINEAR_RMSNORM: rmsnorm(in->x, in->norm_weight, in->eps, in->n, tmp); break;
-    case LINEAR_SILU_MUL: transform_row(LINEAR_SILU_MUL, in, tmp); break;
-    case LINEAR_GELU_MUL: transform_row(LINEAR_GELU_MUL, in, tmp); break;
-    case LINEAR_GELU: transform_row(LINEAR_GELU, in, tmp); break;
+    case LINEAR_PLAIN:
+        x = in->x;
+        break;
+    case LINEAR_RMSNORM:
+        rmsnorm(in->x, in->norm_weight, in->eps, in->n, tmp);
+        break;
+    case LINEAR_SILU_MUL:
+        transform_row(LINEAR_SILU_MUL, in, tmp);
+        break;
+    case LINEAR_GELU_MUL:
+        transform_row(LINEAR_GELU_MUL, in, tmp);
+        break;
+    case LINEAR_GELU:
+        transform_row(LINEAR_GELU, in, tmp);
+        break;
     }
     if (out->f)
-        for (int i = 0; i < in->n; i++) out->f[(size_t)i * (size_t)out->width] = x[i];
+        for (int i = 0; i < in->n; i++)
+            out->f[(size_t)i * (size_t)out->width] = x[i];
     if (out->q) round_row(x, tmp, in->n, out); /* last: may take elements out of tmp */
 }
 
@@ -266,7 +308,8 @@ static void rope(const struct rope_row *r, const float *x, float *out)
         out[a] = fmaf(xa, c, -(xb * s));
         out[b] = fmaf(xa, s, xb * c);
     }
-    for (int i = r->dims; i < r->head_dim; i++) out[i] = x[i];
+    for (int i = r->dims; i < r->head_dim; i++)
+        out[i] = x[i];
 }
 
 /* Clamped to the largest finite float16: a masked position is multiplied by 0, which must stay 0. */
@@ -274,7 +317,9 @@ static void to_f16(const float *x, uint16_t *out, int n)
 {
     int i = 0;
     for (; i + VF_LANES <= n; i += VF_LANES)
-        vf_store_f16(out + i, vf_min(vf_max(vf_load(x + i), vf_set1(-65504.0f)), vf_set1(65504.0f)));
-    for (; i < n; i++) out[i] = f32_to_f16(fminf(fmaxf(x[i], -65504.0f), 65504.0f));
+        vf_store_f16(out + i,
+                     vf_min(vf_max(vf_load(x + i), vf_set1(-65504.0f)), vf_set1(65504.0f)));
+    for (; i < n; i++)
+        out[i] = f32_to_f16(fminf(fmaxf(x[i], -65504.0f), 65504.0f));
 }
 #endif

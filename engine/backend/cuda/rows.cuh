@@ -15,7 +15,8 @@ enum { ROWS_THREADS = 128, GEMV_WARPS = 4, GEMV_COLS = 4, LANES = 32, LANES_PER_
 
 DEVICE float warp_sum(float v)
 {
-    for (int mask = LANES / 2; mask; mask /= 2) v += SHUFFLE_XOR(v, mask);
+    for (int mask = LANES / 2; mask; mask /= 2)
+        v += SHUFFLE_XOR(v, mask);
     return v;
 }
 
@@ -25,22 +26,27 @@ KERNEL rmsnorm_rows(const float *x, const float *weight, float eps, int n, float
     SHARED(float, partial, ROWS_THREADS / LANES);
     const float *row = x + (size_t)BLOCK_X * n;
     float sum = 0;
-    for (int i = THREAD_X; i < n; i += ROWS_THREADS) sum += row[i] * row[i];
+    for (int i = THREAD_X; i < n; i += ROWS_THREADS)
+        sum += row[i] * row[i];
     sum = warp_sum(sum);
     if (THREAD_X % LANES == 0) partial[THREAD_X / LANES] = sum;
     BARRIER();
     float total = 0;
-    for (int w = 0; w < ROWS_THREADS / LANES; w++) total += partial[w];
+    for (int w = 0; w < ROWS_THREADS / LANES; w++)
+        total += partial[w];
     float scale = 1.0f / sqrtf(total / (float)n + eps);
-    for (int i = THREAD_X; i < n; i += ROWS_THREADS) out[(size_t)BLOCK_X * n + i] = row[i] * scale * weight[i];
+    for (int i = THREAD_X; i < n; i += ROWS_THREADS)
+        out[(size_t)BLOCK_X * n + i] = row[i] * scale * weight[i];
 }
 
 /* rows: n_out rows of Q8_0, n_in elements each; x f32[n_cols][n_in]; out f32[n_cols][n_out]; n_cols <= GEMV_COLS */
-KERNEL gemv_q8_0(const unsigned short *rows, const float *x, int n_out, int n_in, int n_cols, float *out)
+KERNEL gemv_q8_0(const unsigned short *rows, const float *x, int n_out, int n_in, int n_cols,
+                 float *out)
 {
     int row_i = BLOCK_X * GEMV_WARPS + THREAD_X / LANES, lane = THREAD_X % LANES;
     if (row_i >= n_out) return; /* whole warps only: a warp has one row */
-    const unsigned short *row = rows + (size_t)row_i * (n_in / 32) * 17; /* 34 bytes a block, 2-byte aligned */
+    const unsigned short *row =
+        rows + (size_t)row_i * (n_in / 32) * 17; /* 34 bytes a block, 2-byte aligned */
     float acc[GEMV_COLS] = {0};
     for (int run = lane / LANES_PER_RUN; run < n_in / 32; run += LANES / LANES_PER_RUN) {
         const unsigned short *b = row + (size_t)run * 17;
@@ -62,7 +68,8 @@ KERNEL gemv_q8_0(const unsigned short *rows, const float *x, int n_out, int n_in
 }
 
 /* The same for Q4_0: byte j of a block holds elements j and j + 16. */
-KERNEL gemv_q4_0(const unsigned short *rows, const float *x, int n_out, int n_in, int n_cols, float *out)
+KERNEL gemv_q4_0(const unsigned short *rows, const float *x, int n_out, int n_in, int n_cols,
+                 float *out)
 {
     int row_i = BLOCK_X * GEMV_WARPS + THREAD_X / LANES, lane = THREAD_X % LANES;
     if (row_i >= n_out) return;

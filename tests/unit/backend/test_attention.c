@@ -7,7 +7,9 @@
 struct dims {
     int n_heads, n_kv_heads, head_dim, block_tokens;
 };
-static const struct dims all_dims[] = {{9, 3, 64, 16}, {14, 2, 64, 16}, {4, 4, 32, 8}, {2, 1, 128, 2}, {16, 1, 72, 16}, {3, 1, 256, 64}, {6, 2, 16, 5}};
+static const struct dims all_dims[] = {{9, 3, 64, 16}, {14, 2, 64, 16}, {4, 4, 32, 8},
+                                       {2, 1, 128, 2}, {16, 1, 72, 16}, {3, 1, 256, 64},
+                                       {6, 2, 16, 5}};
 enum { N_DIMS = sizeof all_dims / sizeof all_dims[0], SEQS = 3, POS_MAX = 700 };
 static const int lengths[SEQS] = {5, 300, 530};
 
@@ -19,7 +21,7 @@ struct world {
     struct rope *rope;
     bool half_split;
     int n_rows, first[SEQS];
-    float *q, *k, *v;             /* before rope */
+    float *q, *k, *v; /* before rope */
     int32_t *pos, *seq;
     int32_t table[SEQS][POS_MAX];
     const int32_t *tables[SEQS];
@@ -28,7 +30,8 @@ struct world {
 static void shuffle_blocks(struct world *w, struct rng *r, int n_blocks)
 {
     int32_t *ids = xmalloc((size_t)n_blocks * 4);
-    for (int i = 0; i < n_blocks; i++) ids[i] = i;
+    for (int i = 0; i < n_blocks; i++)
+        ids[i] = i;
     for (int i = n_blocks - 1; i > 0; i--) {
         int j = (int)rng_below(r, (uint64_t)i + 1), t = ids[i];
         ids[i] = ids[j], ids[j] = t;
@@ -36,12 +39,14 @@ static void shuffle_blocks(struct world *w, struct rng *r, int n_blocks)
     int at = 0;
     for (int s = 0; s < SEQS; s++) {
         w->tables[s] = w->table[s];
-        for (int b = 0; b * w->d.block_tokens < lengths[s]; b++) w->table[s][b] = ids[at++];
+        for (int b = 0; b * w->d.block_tokens < lengths[s]; b++)
+            w->table[s][b] = ids[at++];
     }
     mem_free(ids);
 }
 
-static bool world_init(struct world *w, const char *isa, int threads, bool exact, struct dims d, bool half_split)
+static bool world_init(struct world *w, const char *isa, int threads, bool exact, struct dims d,
+                       bool half_split)
 {
     *w = (struct world){.d = d, .half_split = half_split};
     w->be = open_backend(isa, threads, exact);
@@ -53,9 +58,14 @@ static bool world_init(struct world *w, const char *isa, int threads, bool exact
         w->n_rows += lengths[s];
         n_blocks += (lengths[s] + d.block_tokens - 1) / d.block_tokens;
     }
-    struct kv_options o = {.n_layers = 2, .n_kv_heads = d.n_kv_heads, .head_dim = d.head_dim, .n_blocks = n_blocks + 3, .block_tokens = d.block_tokens};
+    struct kv_options o = {.n_layers = 2,
+                           .n_kv_heads = d.n_kv_heads,
+                           .head_dim = d.head_dim,
+                           .n_blocks = n_blocks + 3,
+                           .block_tokens = d.block_tokens};
     CHECK_INT(kv_new(&w->kv, w->be, &o, &e), OK);
-    struct rope_options ro = {.base = 10000, .dims = d.head_dim, .pos_max = POS_MAX, .half_split = half_split};
+    struct rope_options ro = {
+        .base = 10000, .dims = d.head_dim, .pos_max = POS_MAX, .half_split = half_split};
     CHECK_INT(rope_new(&w->rope, &ro, &e), OK);
     struct rng r;
     rng_seed(&r, 4);
@@ -66,7 +76,8 @@ static bool world_init(struct world *w, const char *isa, int threads, bool exact
     w->pos = xmalloc((size_t)w->n_rows * 4);
     w->seq = xmalloc((size_t)w->n_rows * 4);
     for (int s = 0; s < SEQS; s++)
-        for (int i = 0; i < lengths[s]; i++) w->pos[w->first[s] + i] = i, w->seq[w->first[s] + i] = s;
+        for (int i = 0; i < lengths[s]; i++)
+            w->pos[w->first[s] + i] = i, w->seq[w->first[s] + i] = s;
     return true;
 }
 
@@ -81,12 +92,25 @@ static void world_fini(struct world *w)
 /* Rows [first, first+n) of sequence order through store and attention; out and q are full-size arrays. */
 static void run(struct world *w, int first, int n, float *q, float *out, int window, float softcap)
 {
-    struct kv_rows rows = {.n_rows = n, .pos = w->pos + first, .seq = w->seq + first, .block_table = w->tables};
-    size_t qn = (size_t)(w->d.n_heads * w->d.head_dim), kn = (size_t)(w->d.n_kv_heads * w->d.head_dim);
-    backend_rope_store(w->be, w->kv, &rows, &(struct rope_store){.rope = w->rope, .layer = 1, .n_heads = w->d.n_heads, .q = q + (size_t)first * qn,
-                                                                 .k = w->k + (size_t)first * kn, .v = w->v + (size_t)first * kn});
-    backend_attention(w->be, w->kv, &rows, &(struct attention){.layer = 1, .n_heads = w->d.n_heads, .q = q + (size_t)first * qn, .scale = 0.3f,
-                                                               .window = window, .softcap = softcap, .out = out + (size_t)first * qn});
+    struct kv_rows rows = {
+        .n_rows = n, .pos = w->pos + first, .seq = w->seq + first, .block_table = w->tables};
+    size_t qn = (size_t)(w->d.n_heads * w->d.head_dim),
+           kn = (size_t)(w->d.n_kv_heads * w->d.head_dim);
+    backend_rope_store(w->be, w->kv, &rows,
+                       &(struct rope_store){.rope = w->rope,
+                                            .layer = 1,
+                                            .n_heads = w->d.n_heads,
+                                            .q = q + (size_t)first * qn,
+                                            .k = w->k + (size_t)first * kn,
+                                            .v = w->v + (size_t)first * kn});
+    backend_attention(w->be, w->kv, &rows,
+                      &(struct attention){.layer = 1,
+                                          .n_heads = w->d.n_heads,
+                                          .q = q + (size_t)first * qn,
+                                          .scale = 0.3f,
+                                          .window = window,
+                                          .softcap = softcap,
+                                          .out = out + (size_t)first * qn});
 }
 
 static void turn(const float *x, int n, int pos, bool half_split, double *out)
@@ -102,22 +126,29 @@ static void turn(const float *x, int n, int pos, bool half_split, double *out)
 /* Reference for one row and head. */
 static void expect(const struct world *w, int row, int head, int window, float softcap, double *out)
 {
-    int n = w->d.head_dim, s = w->seq[row], pos = w->pos[row], kh = head / (w->d.n_heads / w->d.n_kv_heads);
+    int n = w->d.head_dim, s = w->seq[row], pos = w->pos[row],
+        kh = head / (w->d.n_heads / w->d.n_kv_heads);
     double q[256], k[256], p[POS_MAX], top = -INFINITY, sum = 0;
     turn(w->q + (size_t)((row * w->d.n_heads + head) * n), n, pos, w->half_split, q);
     int from = window && pos >= window ? pos - window + 1 : 0;
     for (int j = from; j <= pos; j++) {
-        turn(w->k + (size_t)(((w->first[s] + j) * w->d.n_kv_heads + kh) * n), n, j, w->half_split, k);
+        turn(w->k + (size_t)(((w->first[s] + j) * w->d.n_kv_heads + kh) * n), n, j, w->half_split,
+             k);
         double dot = 0;
-        for (int i = 0; i < n; i++) dot += q[i] * k[i];
+        for (int i = 0; i < n; i++)
+            dot += q[i] * k[i];
         p[j] = dot * 0.3;
         if (softcap > 0) p[j] = softcap * tanh(p[j] / softcap);
         top = fmax(top, p[j]);
     }
-    for (int i = 0; i < n; i++) out[i] = 0;
-    for (int j = from; j <= pos; j++) sum += p[j] = exp(p[j] - top);
+    for (int i = 0; i < n; i++)
+        out[i] = 0;
     for (int j = from; j <= pos; j++)
-        for (int i = 0; i < n; i++) out[i] += p[j] / sum * w->v[(size_t)(((w->first[s] + j) * w->d.n_kv_heads + kh) * n + i)];
+        sum += p[j] = exp(p[j] - top);
+    for (int j = from; j <= pos; j++)
+        for (int i = 0; i < n; i++)
+            out[i] +=
+                p[j] / sum * w->v[(size_t)(((w->first[s] + j) * w->d.n_kv_heads + kh) * n + i)];
 }
 
 static void check_world(struct world *w, int window, float softcap)
@@ -126,7 +157,9 @@ static void check_world(struct world *w, int window, float softcap)
     float *q = xmalloc(total * 4), *out = xmalloc(total * 4);
     memcpy(q, w->q, total * 4);
     run(w, 0, w->n_rows, q, out, window, softcap);
-    double tol = backend_is_exact(w->be) ? 5e-5 : 2e-2; /* float16 K and V: 2^-11 of scores up to ~20, of values up to 3 */
+    double tol = backend_is_exact(w->be)
+                     ? 5e-5
+                     : 2e-2; /* float16 K and V: 2^-11 of scores up to ~20, of values up to 3 */
     int bad = 0;
     for (int row = 0; row < w->n_rows; row += row < 20 ? 1 : 67)
         for (int h = 0; h < w->d.n_heads; h++) {
@@ -135,8 +168,12 @@ static void check_world(struct world *w, int window, float softcap)
             for (int i = 0; i < w->d.head_dim; i++) {
                 double got = out[(size_t)((row * w->d.n_heads + h) * w->d.head_dim + i)];
                 if (!(fabs(got - want[i]) <= tol) && !bad++)
-                    CHECK_AT(false, "%s exact %d heads %d/%d x %d block %d window %d: row %d head %d dim %d is %.7g, not %.7g", backend_isa_name(w->be),
-                             backend_is_exact(w->be), w->d.n_heads, w->d.n_kv_heads, w->d.head_dim, w->d.block_tokens, window, row, h, i, got, want[i]);
+                    CHECK_AT(false,
+                             "%s exact %d heads %d/%d x %d block %d window %d: row %d head %d dim "
+                             "%d is %.7g, not %.7g",
+                             backend_isa_name(w->be), backend_is_exact(w->be), w->d.n_heads,
+                             w->d.n_kv_heads, w->d.head_dim, w->d.block_tokens, window, row, h, i,
+                             got, want[i]);
             }
         }
     mem_free(q), mem_free(out);
@@ -148,7 +185,8 @@ static void check_isa(const char *isa)
     for (int i = 0; i < N_DIMS; i++)
         for (int exact = 0; exact < 2; exact++) {
             if (!strcmp(isa, "scalar") && (i % 3 || !exact)) continue; /* slow */
-            if (!world_init(&w, isa, 2, exact, all_dims[i], i % 2)) SKIP("this CPU lacks the instruction set");
+            if (!world_init(&w, isa, 2, exact, all_dims[i], i % 2))
+                SKIP("this CPU lacks the instruction set");
             check_world(&w, 0, 0);
             if (i < 2) check_world(&w, 100, 0);
             if (i == 0) check_world(&w, 0, 5);
@@ -156,15 +194,25 @@ static void check_isa(const char *isa)
         }
 }
 
-TEST(scalar_attention_matches_double_loops) { check_isa("scalar"); }
-TEST(avx2_attention_matches_double_loops) { check_isa("avx2"); }
-TEST(avx512_attention_matches_double_loops) { check_isa("avx512"); }
+TEST(scalar_attention_matches_double_loops)
+{
+    check_isa("scalar");
+}
+TEST(avx2_attention_matches_double_loops)
+{
+    check_isa("avx2");
+}
+TEST(avx512_attention_matches_double_loops)
+{
+    check_isa("avx512");
+}
 
 TEST(a_row_attends_to_the_same_bits_alone_in_chunks_and_for_any_thread_count)
 {
     static const struct dims d = {9, 3, 64, 16};
     size_t n = (size_t)(835 * 9 * 64);
-    float *whole = xmalloc(n * 4), *parts = xmalloc(n * 4), *first = xmalloc(n * 4), *q = xmalloc(n * 4);
+    float *whole = xmalloc(n * 4), *parts = xmalloc(n * 4), *first = xmalloc(n * 4),
+          *q = xmalloc(n * 4);
     for (int isa = 1; isa < N_ISAS; isa++)
         for (int threads = 1; threads <= 3; threads++)
             for (int window = 0; window <= 200; window += 200) {
@@ -175,14 +223,18 @@ TEST(a_row_attends_to_the_same_bits_alone_in_chunks_and_for_any_thread_count)
                 memcpy(q, w.q, n * 4);
                 struct rng r;
                 rng_seed(&r, 77);
-                for (int at = 0, step; at < w.n_rows; at += step) { /* decode steps and chunks of prefill */
+                for (int at = 0, step; at < w.n_rows;
+                     at += step) { /* decode steps and chunks of prefill */
                     step = rng_below(&r, 3) ? 1 : 1 + (int)rng_below(&r, 60);
                     if (step > w.n_rows - at) step = w.n_rows - at;
                     run(&w, at, step, q, parts, window, 0);
                 }
-                CHECK_AT(!memcmp(whole, parts, n * 4), "%s %d threads window %d: chunks differ", all_isas[isa], threads, window);
+                CHECK_AT(!memcmp(whole, parts, n * 4), "%s %d threads window %d: chunks differ",
+                         all_isas[isa], threads, window);
                 if (threads == 1 && !window) memcpy(first, whole, n * 4);
-                if (!window) CHECK_AT(!memcmp(first, whole, n * 4), "%s: %d threads differ from 1", all_isas[isa], threads);
+                if (!window)
+                    CHECK_AT(!memcmp(first, whole, n * 4), "%s: %d threads differ from 1",
+                             all_isas[isa], threads);
                 world_fini(&w);
             }
     mem_free(whole), mem_free(parts), mem_free(first), mem_free(q);
@@ -205,7 +257,8 @@ TEST(copied_and_swapped_blocks_attend_alike)
         kv_block_write(w.kv, other, bytes);
         const int32_t *table = w.table[1]; /* first block is now a copy */
         struct kv_rows rows = {.n_rows = 1, .pos = w.pos + 4, .seq = w.seq, .block_table = &table};
-        struct attention a = {.layer = 1, .n_heads = d.n_heads, .q = q + 4 * row, .scale = 0.3f, .out = again};
+        struct attention a = {
+            .layer = 1, .n_heads = d.n_heads, .q = q + 4 * row, .scale = 0.3f, .out = again};
         backend_attention(w.be, w.kv, &rows, &a);
         CHECK(!memcmp(again, out + 4 * row, row * 4));
         table = w.table[1] + 1; /* the swapped one */
@@ -231,7 +284,8 @@ TEST(what_lies_behind_a_row_in_its_block_is_never_seen)
         kv_block_write(w.kv, w.table[0][0], bytes);
         memcpy(q, w.q, 5 * row * 4);
         run(&w, 0, 3, q, again, 0, 0);
-        CHECK_AT(!memcmp(out, again, 3 * row * 4), "%s: stale bytes leak into a result", all_isas[isa]);
+        CHECK_AT(!memcmp(out, again, 3 * row * 4), "%s: stale bytes leak into a result",
+                 all_isas[isa]);
         mem_free(q), mem_free(out), mem_free(again), mem_free(bytes);
         world_fini(&w);
     }
@@ -243,11 +297,13 @@ TEST(huge_values_do_not_become_infinities_in_the_store)
     static const struct dims d = {1, 1, 64, 16};
     for (int isa = 0; isa < N_ISAS; isa++) {
         if (!world_init(&w, all_isas[isa], 1, false, d, false)) continue;
-        for (int i = 0; i < 64; i++) w.v[i] = i % 2 ? 1e30f : -1e30f;
+        for (int i = 0; i < 64; i++)
+            w.v[i] = i % 2 ? 1e30f : -1e30f;
         float q[64 * 2], out[64 * 2];
         memcpy(q, w.q, sizeof q);
         run(&w, 0, 2, q, out, 0, 0);
-        for (int i = 0; i < 128; i++) CHECK(isfinite(out[i]));
+        for (int i = 0; i < 128; i++)
+            CHECK(isfinite(out[i]));
         CHECK(out[0] == -65504.0f && out[1] == 65504.0f);
         world_fini(&w);
     }
@@ -263,8 +319,17 @@ TEST(encoder_attention_stays_inside_its_segment)
         struct rng r;
         rng_seed(&r, 12);
         size_t n = TOTAL * HEADS * N;
-        float *q = random_values(&r, n, 1.0f), *k = random_values(&r, n, 1.0f), *v = random_values(&r, n, 1.0f), *out = xmalloc(n * 4), *alone = xmalloc(n * 4);
-        struct attention_full p = {.q = q, .k = k, .v = v, .length = length, .n_segments = 3, .n_heads = HEADS, .head_dim = N, .scale = 0.2f, .out = out};
+        float *q = random_values(&r, n, 1.0f), *k = random_values(&r, n, 1.0f),
+              *v = random_values(&r, n, 1.0f), *out = xmalloc(n * 4), *alone = xmalloc(n * 4);
+        struct attention_full p = {.q = q,
+                                   .k = k,
+                                   .v = v,
+                                   .length = length,
+                                   .n_segments = 3,
+                                   .n_heads = HEADS,
+                                   .head_dim = N,
+                                   .scale = 0.2f,
+                                   .out = out};
         backend_attention_full(be, &p);
         for (int s = 0, first = 0; s < 3; first += length[s++]) {
             for (int i = 0; i < length[s]; i += 7)
@@ -272,21 +337,35 @@ TEST(encoder_attention_stays_inside_its_segment)
                     double w[300], top = -INFINITY, sum = 0;
                     for (int j = 0; j < length[s]; j++) {
                         w[j] = 0;
-                        for (int x = 0; x < N; x++) w[j] += 0.2 * q[((first + i) * HEADS + h) * N + x] * (double)k[((first + j) * HEADS + h) * N + x];
+                        for (int x = 0; x < N; x++)
+                            w[j] += 0.2 * q[((first + i) * HEADS + h) * N + x] *
+                                    (double)k[((first + j) * HEADS + h) * N + x];
                         top = fmax(top, w[j]);
                     }
-                    for (int j = 0; j < length[s]; j++) sum += w[j] = exp(w[j] - top);
+                    for (int j = 0; j < length[s]; j++)
+                        sum += w[j] = exp(w[j] - top);
                     for (int x = 0; x < N; x++) {
                         double want = 0;
-                        for (int j = 0; j < length[s]; j++) want += w[j] / sum * v[((first + j) * HEADS + h) * N + x];
+                        for (int j = 0; j < length[s]; j++)
+                            want += w[j] / sum * v[((first + j) * HEADS + h) * N + x];
                         CHECK_NEAR(out[((first + i) * HEADS + h) * N + x], want, 2e-5);
                     }
                 }
             size_t at = (size_t)(first * HEADS * N);
-            p.q = q + at, p.k = k + at, p.v = v + at, p.out = alone, p.length = length + s, p.n_segments = 1;
+            p.q = q + at, p.k = k + at, p.v = v + at, p.out = alone, p.length = length + s,
+            p.n_segments = 1;
             backend_attention_full(be, &p);
-            CHECK_AT(!memcmp(alone, out + at, (size_t)(length[s] * HEADS * N) * 4), "%s: segment %d differs alone", all_isas[isa], s);
-            p = (struct attention_full){.q = q, .k = k, .v = v, .length = length, .n_segments = 3, .n_heads = HEADS, .head_dim = N, .scale = 0.2f, .out = out};
+            CHECK_AT(!memcmp(alone, out + at, (size_t)(length[s] * HEADS * N) * 4),
+                     "%s: segment %d differs alone", all_isas[isa], s);
+            p = (struct attention_full){.q = q,
+                                        .k = k,
+                                        .v = v,
+                                        .length = length,
+                                        .n_segments = 3,
+                                        .n_heads = HEADS,
+                                        .head_dim = N,
+                                        .scale = 0.2f,
+                                        .out = out};
         }
         mem_free(q), mem_free(k), mem_free(v), mem_free(out), mem_free(alone);
         backend_close(be);
@@ -296,7 +375,8 @@ TEST(encoder_attention_stays_inside_its_segment)
 TEST(rope_factors_and_partial_rotation_follow_the_formula)
 {
     const float factors[2] = {2.0f, 4.0f};
-    struct rope_options o = {.base = 100, .dims = 4, .pos_max = 10, .freq_factors = factors, .linear_scale = 2};
+    struct rope_options o = {
+        .base = 100, .dims = 4, .pos_max = 10, .freq_factors = factors, .linear_scale = 2};
     struct rope *rope = NULL;
     struct errmsg e = {0};
     REQUIRE(rope_new(&rope, &o, &e) == OK);
@@ -304,11 +384,20 @@ TEST(rope_factors_and_partial_rotation_follow_the_formula)
         struct backend *be = open_backend(all_isas[isa], 1, true);
         struct kv *kv = NULL;
         if (!be) continue;
-        CHECK_INT(kv_new(&kv, be, &(struct kv_options){.n_layers = 1, .n_kv_heads = 1, .head_dim = 8, .n_blocks = 1, .block_tokens = 16}, &e), OK);
+        CHECK_INT(kv_new(&kv, be,
+                         &(struct kv_options){.n_layers = 1,
+                                              .n_kv_heads = 1,
+                                              .head_dim = 8,
+                                              .n_blocks = 1,
+                                              .block_tokens = 16},
+                         &e),
+                  OK);
         float q[8] = {1, 2, 3, 4, 5, 6, 7, 8}, k[8] = {0}, v[8] = {0};
         const int32_t pos = 6, seq = 0, block = 0, *table = &block;
         struct kv_rows rows = {.n_rows = 1, .pos = &pos, .seq = &seq, .block_table = &table};
-        backend_rope_store(be, kv, &rows, &(struct rope_store){.rope = rope, .n_heads = 1, .q = q, .k = k, .v = v});
+        backend_rope_store(
+            be, kv, &rows,
+            &(struct rope_store){.rope = rope, .n_heads = 1, .q = q, .k = k, .v = v});
         double a = 6 / 2.0 / 2, b = 6 / 2.0 * pow(100, -0.5) / 4;
         CHECK_NEAR(q[0], 1 * cos(a) - 2 * sin(a), 1e-6);
         CHECK_NEAR(q[1], 1 * sin(a) + 2 * cos(a), 1e-6);

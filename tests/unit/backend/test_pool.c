@@ -18,8 +18,10 @@ struct count {
 static void count_task(void *arg, int task_i, int thread_i)
 {
     struct count *c = arg;
-    if (thread_i < 0 || thread_i >= c->n_threads) atomic_fetch_add(&c->foreign, 1);
-    else if (atomic_exchange(&c->busy[thread_i], 1)) atomic_fetch_add(&c->clashes, 1);
+    if (thread_i < 0 || thread_i >= c->n_threads)
+        atomic_fetch_add(&c->foreign, 1);
+    else if (atomic_exchange(&c->busy[thread_i], 1))
+        atomic_fetch_add(&c->clashes, 1);
     c->runs[task_i]++; /* plain on purpose: only one thread may touch it */
     if (thread_i >= 0 && thread_i < c->n_threads) atomic_store(&c->busy[thread_i], 0);
 }
@@ -39,7 +41,8 @@ static void run_many(int n_threads, int jobs, int pause_every)
         memset(c->runs, 0, sizeof c->runs);
         pool_run(p, n, count_task, c);
         int wrong = 0;
-        for (int i = 0; i < 2000; i++) wrong += c->runs[i] != (i < n);
+        for (int i = 0; i < 2000; i++)
+            wrong += c->runs[i] != (i < n);
         CHECK_AT(!wrong, "job %d of %d tasks: %d ran not exactly once", j, n, wrong);
         if (pause_every && j % pause_every == 0) usleep(100); /* workers fall asleep */
     }
@@ -49,10 +52,22 @@ static void run_many(int n_threads, int jobs, int pause_every)
     pool_free(p);
 }
 
-TEST(every_task_runs_once_on_one_thread) { run_many(1, 300, 0); }
-TEST(every_task_runs_once_on_two_threads) { run_many(2, 3000, 0); }
-TEST(every_task_runs_once_on_more_threads_than_cores) { run_many(6, 600, 0); }
-TEST(sleeping_workers_wake_for_the_next_job) { run_many(3, 300, 1); }
+TEST(every_task_runs_once_on_one_thread)
+{
+    run_many(1, 300, 0);
+}
+TEST(every_task_runs_once_on_two_threads)
+{
+    run_many(2, 3000, 0);
+}
+TEST(every_task_runs_once_on_more_threads_than_cores)
+{
+    run_many(6, 600, 0);
+}
+TEST(sleeping_workers_wake_for_the_next_job)
+{
+    run_many(3, 300, 1);
+}
 
 TEST(pools_come_and_go_without_a_job)
 {

@@ -13,8 +13,8 @@ enum ending { ENDS_BY_CLOSE, ENDS_BY_RESET, ENDS_BY_STALL };
 struct script {
     const char *replies[4];
     enum ending ending;
-    size_t step;      /* bytes a send; 0 = all at once */
-    size_t bulk;      /* after the last reply, so many bytes more */
+    size_t step;          /* bytes a send; 0 = all at once */
+    size_t bulk;          /* after the last reply, so many bytes more */
     bool hang_up_on_next; /* read one more request before the ending */
 };
 
@@ -178,7 +178,10 @@ static inline void outcome_init(struct outcome *o, struct loop *l)
     *o = (struct outcome){.loop = l, .stop_when_done = true};
     buf_init(&o->body, 64 << 20);
 }
-static inline void outcome_fini(struct outcome *o) { buf_fini(&o->body); }
+static inline void outcome_fini(struct outcome *o)
+{
+    buf_fini(&o->body);
+}
 
 static inline struct http_origin origin_at(const char *scheme_host, int port)
 {
@@ -193,12 +196,17 @@ static inline struct http_origin origin_at(const char *scheme_host, int port)
 
 static inline struct http_call_options get_from(const struct http_origin *o)
 {
-    return (struct http_call_options){.origin = o, .method = "GET", .path = "/x", .connect_timeout_ms = 2000,
-                                      .first_byte_timeout_ms = 2000, .idle_timeout_ms = 2000};
+    return (struct http_call_options){.origin = o,
+                                      .method = "GET",
+                                      .path = "/x",
+                                      .connect_timeout_ms = 2000,
+                                      .first_byte_timeout_ms = 2000,
+                                      .idle_timeout_ms = 2000};
 }
 
 /* Starts the call and runs the loop until it ends. */
-static inline void run_call(struct http_client *c, const struct http_call_options *opt, struct outcome *o)
+static inline void run_call(struct http_client *c, const struct http_call_options *opt,
+                            struct outcome *o)
 {
     struct http_call_handler h = out_handler(o);
     int before = o->n_done;

@@ -31,7 +31,8 @@ static inline void *rig_thread(void *arg)
     return NULL;
 }
 
-static inline void rig_open(struct rig *g, struct httpd_options o, void (*on_request)(void *, struct http_req *))
+static inline void rig_open(struct rig *g, struct httpd_options o,
+                            void (*on_request)(void *, struct http_req *))
 {
     struct errmsg e = {0};
     struct httpd_handler handler = {on_request, g};
@@ -111,7 +112,10 @@ static inline bool send_all(int fd, const char *p, size_t n)
     }
     return true;
 }
-static inline bool send_z(int fd, const char *text) { return send_all(fd, text, strlen(text)); }
+static inline bool send_z(int fd, const char *text)
+{
+    return send_all(fd, text, strlen(text));
+}
 
 struct answer {
     struct buf bytes;
@@ -140,7 +144,10 @@ static inline void answer_init(struct answer *a)
     *a = (struct answer){.closed = false};
     buf_init(&a->bytes, 64 << 20);
 }
-static inline void answer_fini(struct answer *a) { buf_fini(&a->bytes); }
+static inline void answer_fini(struct answer *a)
+{
+    buf_fini(&a->bytes);
+}
 
 static inline int count_of(struct str in, const char *what)
 {
@@ -168,7 +175,8 @@ static inline int first_status(const struct answer *a)
 {
     struct str s = buf_view(&a->bytes);
     int64_t status = 0;
-    if (!str_starts(s, STR("HTTP/1.1 ")) || str_to_i64(str_sub(s, 9, 3), 100, 599, &status)) return 0;
+    if (!str_starts(s, STR("HTTP/1.1 ")) || str_to_i64(str_sub(s, 9, 3), 100, 599, &status))
+        return 0;
     return (int)status;
 }
 

@@ -49,8 +49,9 @@ static inline bool fixture_accepts(const struct fixture *f)
 
 static inline void fixture_exec(struct fixture *f)
 {
-    const char *args[24] = {"redis-server", "--port", "0",           "--unixsocket", f->socket,   "--dir",    f->folder,
-                            "--save",       "",       "--daemonize", "no",           "--logfile", "/dev/null"};
+    const char *args[24] = {"redis-server", "--port", "0", "--unixsocket", f->socket, "--dir",
+                            f->folder,      "--save", "",  "--daemonize",  "no",      "--logfile",
+                            "/dev/null"};
     int n = 13;
     for (int i = 0; f->extra[i]; i++)
         args[n++] = f->extra[i];
@@ -119,7 +120,8 @@ static inline void fixture_look(void *arg)
 
 static inline bool fixture_until(struct fixture *f, bool (*holds)(void *arg), void *arg, int ms)
 {
-    struct fixture_wait w = {.f = f, .holds = holds, .arg = arg, .until_ms = clock_ms() + (uint64_t)ms};
+    struct fixture_wait w = {
+        .f = f, .holds = holds, .arg = arg, .until_ms = clock_ms() + (uint64_t)ms};
     w.timer = loop_timer_new(f->loop, fixture_look, &w);
     loop_timer_arm(w.timer, 0);
     loop_run(f->loop);
@@ -127,8 +129,14 @@ static inline bool fixture_until(struct fixture *f, bool (*holds)(void *arg), vo
     return w.held;
 }
 
-static inline void fixture_run(struct fixture *f, int ms) { fixture_until(f, NULL, NULL, ms); }
+static inline void fixture_run(struct fixture *f, int ms)
+{
+    fixture_until(f, NULL, NULL, ms);
+}
 
-static inline bool fixture_usable(void *arg) { return redis_usable(arg); }
+static inline bool fixture_usable(void *arg)
+{
+    return redis_usable(arg);
+}
 
 #endif

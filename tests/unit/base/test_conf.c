@@ -7,7 +7,8 @@
 #include "tests/check.h"
 
 static const struct conf_row rows[] = {
-    {"cache_ttl_s", CONF_INT, "3600", 1, 86400, "s", CONF_RUNTIME, "how long an answer is kept", NULL},
+    {"cache_ttl_s", CONF_INT, "3600", 1, 86400, "s", CONF_RUNTIME, "how long an answer is kept",
+     NULL},
     {"memory", CONF_INT, "64M", 0, 1099511627776.0, "bytes", 0, "bytes to use", "m mem"},
     {"score", CONF_FLOAT, "0.9", 0.5, 1, "", CONF_RUNTIME, "lowest cosine", NULL},
     {"prefix_caching", CONF_BOOL, "true", 0, 0, "", 0, "share prefixes", "enable-prefix-caching"},
@@ -56,14 +57,16 @@ TEST(values_are_checked_and_the_message_says_what_is_right)
         {"cache_ttl_s", "", "option cache_ttl_s: expected a whole number, got \"\""},
         {"cache_ttl_s", "1K", "option cache_ttl_s: expected a whole number, got \"1K\""},
         {"memory", "-1", "option memory: -1 is below 0 bytes"},
-        {"memory", "9223372036854775807K", "option memory: expected bytes like 1048576 or 1M, got \"9223372036854775807K\""},
+        {"memory", "9223372036854775807K",
+         "option memory: expected bytes like 1048576 or 1M, got \"9223372036854775807K\""},
         {"mem", "K", "option memory: expected bytes like 1048576 or 1M, got \"K\""},
         {"score", "nan", "option score: expected a number, got \"nan\""},
         {"score", "1.01", "option score: 1.01 is above 1"},
         {"verbose", "maybe", "option verbose: expected true or false, got \"maybe\""},
         {"api_key", "01234567890123456", "option api_key: 17 bytes long: expected at most 16"},
         {"cache_tll_s", "5", "unknown option \"cache_tll_s\": did you mean \"cache_ttl_s\"?"},
-        {"enable-prefix-cachng", "1", "unknown option \"enable-prefix-cachng\": did you mean \"enable-prefix-caching\"?"},
+        {"enable-prefix-cachng", "1",
+         "unknown option \"enable-prefix-cachng\": did you mean \"enable-prefix-caching\"?"},
         {"zzz", "5", "unknown option \"zzz\""},
         {"upstream", "\xff", "option upstream: expected UTF-8 text without NUL"},
     };
@@ -88,7 +91,8 @@ TEST(what_may_not_change_while_running_is_refused)
     CHECK_INT(conf_set_runtime(c, STR("score"), STR("0.6"), "redis", &e), OK);
     CHECK_INT(conf_set_runtime(c, STR("memory"), STR("1M"), "redis", &e), ERR_UNSUPPORTED);
     CHECK_Z(e.text, "redis: option memory: may not change while running");
-    CHECK(conf_set_runtime(c, STR("nope"), STR("1M"), NULL, NULL) == ERR_NOT_FOUND && !conf_is_set(c, "memory"));
+    CHECK(conf_set_runtime(c, STR("nope"), STR("1M"), NULL, NULL) == ERR_NOT_FOUND &&
+          !conf_is_set(c, "memory"));
     conf_free(c);
 }
 
@@ -97,7 +101,8 @@ TEST(bytes_take_suffixes_and_booleans_take_words)
     static const struct {
         const char *text;
         int64_t value;
-    } good[] = {{"10", 10}, {"1k", 1024}, {"2KiB", 2048}, {"3MB", 3 << 20}, {"1g", 1 << 30}, {"1T", 1LL << 40}, {"7b", 7}};
+    } good[] = {{"10", 10},      {"1k", 1024},      {"2KiB", 2048}, {"3MB", 3 << 20},
+                {"1g", 1 << 30}, {"1T", 1LL << 40}, {"7b", 7}};
     struct conf *c = conf_new(rows, N_ROWS);
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         CHECK_INT(conf_set(c, STR("memory"), str_of(good[i].text), NULL, NULL), OK);
@@ -114,7 +119,8 @@ TEST(a_file_is_read_with_comments_and_quotes)
 {
     struct conf *c = conf_new(rows, N_ROWS);
     struct errmsg e = {0};
-    struct str text = STR("# head\r\n\n  cache-ttl-s 60 # a minute\r\nscore = 0.75\nupstream a=http://h/#x\nupstream \"b = \\\"# "
+    struct str text = STR("# head\r\n\n  cache-ttl-s 60 # a minute\r\nscore = 0.75\nupstream "
+                          "a=http://h/#x\nupstream \"b = \\\"# "
                           "\\\\\" # c\nverbose yes\napi_key=\n");
     CHECK_AT(conf_read_text(c, "f", text, &e) == OK, "%s", e.text);
     CHECK_INT(conf_int(c, "cache_ttl_s"), 60);
@@ -127,8 +133,10 @@ TEST(a_file_is_read_with_comments_and_quotes)
     } bad[] = {
         {STR("\nscore 5\n"), "f:2: option score: 5 is above 1"},
         {STR("score"), "f:1: option score: expected a value after the name"},
-        {STR("api_key \"a"), "f:1: option api_key: expected the value to end with its closing quote"},
-        {STR("api_key \"a\" b"), "f:1: option api_key: expected the value to end with its closing quote"},
+        {STR("api_key \"a"),
+         "f:1: option api_key: expected the value to end with its closing quote"},
+        {STR("api_key \"a\" b"),
+         "f:1: option api_key: expected the value to end with its closing quote"},
         {STR("=5"), "f:1: unknown option \"\""},
         {STR("scor 0.6"), "f:1: unknown option \"scor\": did you mean \"score\"?"},
         {STR("verbose a\0b"), NULL},
@@ -153,7 +161,8 @@ TEST(higher_places_win_in_any_order)
     setenv("DEJA_CACHE_TTL_S", "5", 1);
     setenv("DEJA_MEMORY", "", 1);
     CHECK_INT(conf_read_env(c, &e), OK);
-    CHECK_INT(conf_read_text(c, "f", STR("score 0.6\ncache_ttl_s 7\nupstream f=1\nmemory 1K"), &e), OK);
+    CHECK_INT(conf_read_text(c, "f", STR("score 0.6\ncache_ttl_s 7\nupstream f=1\nmemory 1K"), &e),
+              OK);
     CHECK_NEAR(conf_float(c, "score"), 0.8, 0);
     CHECK_INT(conf_int(c, "cache_ttl_s"), 5);
     CHECK_INT(conf_int(c, "memory"), 1024);
@@ -179,9 +188,13 @@ TEST(arguments_have_the_usual_forms)
 {
     struct conf *c = conf_new(rows, N_ROWS);
     struct errmsg e = {0};
-    CHECK_AT(read_args(c, &e, "-m 1K --cache-ttl-s=9 --no-prefix-caching --verbose --offset -5 --score=0.6") == OK, "%s", e.text);
-    CHECK(conf_int(c, "memory") == 1024 && conf_int(c, "cache_ttl_s") == 9 && !conf_bool(c, "prefix_caching") &&
-          conf_bool(c, "verbose"));
+    CHECK_AT(
+        read_args(c, &e,
+                  "-m 1K --cache-ttl-s=9 --no-prefix-caching --verbose --offset -5 --score=0.6") ==
+            OK,
+        "%s", e.text);
+    CHECK(conf_int(c, "memory") == 1024 && conf_int(c, "cache_ttl_s") == 9 &&
+          !conf_bool(c, "prefix_caching") && conf_bool(c, "verbose"));
     CHECK_INT(conf_int(c, "offset"), -5);
     CHECK_INT(read_args(c, &e, "--verbose false --enable-prefix-caching"), OK);
     CHECK(!conf_bool(c, "verbose") && conf_bool(c, "prefix_caching"));
@@ -233,16 +246,15 @@ TEST(help_and_markdown_hold_every_option_and_no_secret)
     buf_init(&b, 1 << 16);
     CHECK_INT(conf_set(c, STR("api_key"), STR("hush"), NULL, NULL), OK);
     conf_help(c, &b);
-    CHECK(str_find(buf_view(&b),
-                   STR("  --cache-ttl-s N                 how long an answer is kept (default 3600 s; 1..86400; may change\n"
-                       "                                  while running)\n")) >= 0);
+    CHECK(str_find(buf_view(&b), STR("  --cache-ttl-s N                 how long an answer is kept "
+                                     "(default 3600 s; 1..86400; may change\n"
+                                     "                                  while running)\n")) >= 0);
     CHECK(str_find(buf_view(&b), STR("  --memory, -m, --mem N           bytes to use")) >= 0);
     CHECK(str_find(buf_view(&b), STR("--no-prefix-caching, --enable-prefix-caching\n")) >= 0);
     buf_clear(&b);
     conf_markdown(c, &b);
-    CHECK(str_find(buf_view(&b),
-                   STR("| `--cache-ttl-s` | `3600` | 1..86400 | s | yes | `DEJA_CACHE_TTL_S` | how long an answer is kept |\n")) >=
-          0);
+    CHECK(str_find(buf_view(&b), STR("| `--cache-ttl-s` | `3600` | 1..86400 | s | yes | "
+                                     "`DEJA_CACHE_TTL_S` | how long an answer is kept |\n")) >= 0);
     CHECK(str_find(buf_view(&b), STR("| `DEJA_API_KEY` | a \\| key |")) >= 0);
     CHECK(str_find(buf_view(&b), STR("hush")) < 0);
     buf_fini(&b);

@@ -8,7 +8,8 @@
 TEST(utf8_rejects_overlong_surrogate_and_beyond_range)
 {
     CHECK(utf8_valid(STR("caf\xC3\xA9 \xF0\x9F\x98\x80 \xE4\xBD\xA0")));
-    static const char *const bad[] = {"\xC0\xAF", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xFF", "\xE4\xBD", "\xC1\x81"};
+    static const char *const bad[] = {"\xC0\xAF", "\xED\xA0\x80", "\xF4\x90\x80\x80",
+                                      "\xFF",     "\xE4\xBD",     "\xC1\x81"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         CHECK_AT(!utf8_valid(str_of(bad[i])), "case %zu accepted", i);
 }

@@ -59,7 +59,8 @@ TEST(hmac_gives_the_rfc_4231_digests)
     CHECK(!memcmp(out, want1, 4));
     hmac_sha256(STR("Jefe"), STR("what do ya want for nothing?"), out);
     CHECK(!memcmp(out, want2, 4));
-    hmac_sha256((struct str){NULL, 0}, (struct str){NULL, 0}, out); /* empty key and text are legal */
+    hmac_sha256((struct str){NULL, 0}, (struct str){NULL, 0},
+                out); /* empty key and text are legal */
     CHECK_INT(out[0], 0xb6);
 }
 

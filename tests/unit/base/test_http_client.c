@@ -1,5 +1,5 @@
-/* test_http_client.c - the client against a scripted upstream on loopback: where replies end, the pool, the one second try,
- * time-outs, cancelling, pausing. */
+/* test_http_client.c - the client against a scripted upstream on loopback: where replies end, the
+ * pool, the one second try, time-outs, cancelling, pausing. */
 #define _GNU_SOURCE
 #include "base/http_client.h"
 
@@ -30,38 +30,6 @@ static void bench_close(struct bench *b)
 
 #define OK_REPLY "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-A: one\r\n\r\nhi"
 
-TEST(urls_become_origins_or_an_error_with_a_sentence)
-{
-    static const struct {
-        const char *url, *host, *base;
-        int port;
-        bool tls;
-    } good[] = {
-        {"http://a", "a", "", 80, false},
-        {"HTTPS://API.Example.com/v1/", "api.example.com", "/v1", 443, true},
-        {"http://127.0.0.1:8000/v1//", "127.0.0.1", "/v1", 8000, false},
-        {"http://[::1]:9/x/y", "::1", "/x/y", 9, false},
-        {"https://[2001:db8::1]", "2001:db8::1", "", 443, true},
-    };
-    static const char *const bad[] = {"", "a", "ftp://a", "http://", "http://:80", "http://a:", "http://a:0", "http://a:65536",
-                                      "http://a:x", "http://u:p@a", "http://a?q", "http://a/b?q", "http://a/#f", "http://a b",
-                                      "http://a/b c", "http://[::1", "http://[]", "http://[::1]x", "http://::1", "http://a\r\nb"};
-    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
-        struct http_origin o;
-        CHECK_INT(http_origin_parse(str_of(good[i].url), &o, NULL), OK);
-        CHECK_Z(o.host, good[i].host);
-        CHECK_Z(o.base_path, good[i].base);
-        CHECK_INT(o.port, good[i].port);
-        CHECK_INT(o.tls, good[i].tls);
-    }
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        struct http_origin o;
-        struct errmsg e = {0};
-        CHECK_AT(http_origin_parse(str_of(bad[i]), &o, &e) != OK, "\"%s\" was taken", bad[i]);
-        CHECK(e.text[0]);
-    }
-}
-
 TEST(a_call_sends_what_it_was_given_and_delivers_head_body_and_end)
 {
     static const struct script s[] = {{.replies = {OK_REPLY}}};
@@ -70,8 +38,10 @@ TEST(a_call_sends_what_it_was_given_and_delivers_head_body_and_end)
     bench_open(&b, s, 1);
     memcpy(b.origin.base_path, "/v1", 4);
     outcome_init(&o, b.loop);
-    struct http_header headers[] = {{STR("Authorization"), STR("Bearer k")}, {STR("host"), STR("evil")},
-                                    {STR("Content-Length"), STR("99")}, {STR("Transfer-Encoding"), STR("chunked")}};
+    struct http_header headers[] = {{STR("Authorization"), STR("Bearer k")},
+                                    {STR("host"), STR("evil")},
+                                    {STR("Content-Length"), STR("99")},
+                                    {STR("Transfer-Encoding"), STR("chunked")}};
     struct http_call_options opt = get_from(&b.origin);
     opt.method = "POST";
     opt.headers = headers;
@@ -101,30 +71,131 @@ static const struct ending_case {
     const char *body;
 } endings[] = {
     {"counted body", "GET", {.replies = {OK_REPLY}, .ending = ENDS_BY_STALL}, OK, 200, "hi"},
-    {"counted body, byte by byte", "GET", {.replies = {OK_REPLY}, .ending = ENDS_BY_STALL, .step = 1}, OK, 200, "hi"},
-    {"counted body cut", "GET", {.replies = {"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nhi"}}, ERR_CLOSED, 200, "hi"},
-    {"counted body reset", "GET", {.replies = {"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nhi"}, .ending = ENDS_BY_RESET}, ERR_CLOSED, 200, "hi"},
-    {"chunked", "GET", {.replies = {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n1;x\r\n!\r\n0\r\n\r\n"}, .ending = ENDS_BY_STALL, .step = 1}, OK, 200, "hi!"},
-    {"chunked without the last chunk", "GET", {.replies = {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n"}}, ERR_CLOSED, 200, "hi"},
-    {"chunked cut inside the last chunk", "GET", {.replies = {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n"}}, ERR_CLOSED, 200, "hi"},
-    {"chunked badly", "GET", {.replies = {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nhi"}}, ERR_CORRUPT, 200, ""},
+    {"counted body, byte by byte",
+     "GET",
+     {.replies = {OK_REPLY}, .ending = ENDS_BY_STALL, .step = 1},
+     OK,
+     200,
+     "hi"},
+    {"counted body cut",
+     "GET",
+     {.replies = {"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nhi"}},
+     ERR_CLOSED,
+     200,
+     "hi"},
+    {"counted body reset",
+     "GET",
+     {.replies = {"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nhi"}, .ending = ENDS_BY_RESET},
+     ERR_CLOSED,
+     200,
+     "hi"},
+    {"chunked",
+     "GET",
+     {.replies =
+          {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n1;x\r\n!\r\n0\r\n\r\n"},
+      .ending = ENDS_BY_STALL,
+      .step = 1},
+     OK,
+     200,
+     "hi!"},
+    {"chunked without the last chunk",
+     "GET",
+     {.replies = {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n"}},
+     ERR_CLOSED,
+     200,
+     "hi"},
+    {"chunked cut inside the last chunk",
+     "GET",
+     {.replies = {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n"}},
+     ERR_CLOSED,
+     200,
+     "hi"},
+    {"chunked badly",
+     "GET",
+     {.replies = {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nhi"}},
+     ERR_CORRUPT,
+     200,
+     ""},
     {"ended by the connection", "GET", {.replies = {"HTTP/1.1 200 OK\r\n\r\nhi"}}, OK, 200, "hi"},
-    {"ended by a reset instead", "GET", {.replies = {"HTTP/1.1 200 OK\r\n\r\nhi"}, .ending = ENDS_BY_RESET}, ERR_CLOSED, 200, "hi"},
+    {"ended by a reset instead",
+     "GET",
+     {.replies = {"HTTP/1.1 200 OK\r\n\r\nhi"}, .ending = ENDS_BY_RESET},
+     ERR_CLOSED,
+     200,
+     "hi"},
     {"HTTP/1.0", "GET", {.replies = {"HTTP/1.0 200 OK\r\n\r\nhi"}}, OK, 200, "hi"},
-    {"204", "GET", {.replies = {"HTTP/1.1 204 No Content\r\n\r\n"}, .ending = ENDS_BY_STALL}, OK, 204, ""},
-    {"304 with a length", "GET", {.replies = {"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n"}, .ending = ENDS_BY_STALL}, OK, 304, ""},
-    {"HEAD", "HEAD", {.replies = {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"}, .ending = ENDS_BY_STALL}, OK, 200, ""},
-    {"HEAD of a chunked reply", "HEAD", {.replies = {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"}, .ending = ENDS_BY_STALL}, OK, 200, ""},
-    {"interim replies", "POST", {.replies = {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n" OK_REPLY}, .ending = ENDS_BY_STALL}, OK, 200, "hi"},
-    {"an upgrade nobody asked for", "GET", {.replies = {"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n"}}, ERR_CORRUPT, 0, ""},
-    {"error status", "GET", {.replies = {"HTTP/1.1 503 Busy\r\nContent-Length: 1\r\n\r\n!"}}, OK, 503, "!"},
+    {"204",
+     "GET",
+     {.replies = {"HTTP/1.1 204 No Content\r\n\r\n"}, .ending = ENDS_BY_STALL},
+     OK,
+     204,
+     ""},
+    {"304 with a length",
+     "GET",
+     {.replies = {"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n"},
+      .ending = ENDS_BY_STALL},
+     OK,
+     304,
+     ""},
+    {"HEAD",
+     "HEAD",
+     {.replies = {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"}, .ending = ENDS_BY_STALL},
+     OK,
+     200,
+     ""},
+    {"HEAD of a chunked reply",
+     "HEAD",
+     {.replies = {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"},
+      .ending = ENDS_BY_STALL},
+     OK,
+     200,
+     ""},
+    {"interim replies",
+     "POST",
+     {.replies = {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n" OK_REPLY},
+      .ending = ENDS_BY_STALL},
+     OK,
+     200,
+     "hi"},
+    {"an upgrade nobody asked for",
+     "GET",
+     {.replies = {"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n"}},
+     ERR_CORRUPT,
+     0,
+     ""},
+    {"error status",
+     "GET",
+     {.replies = {"HTTP/1.1 503 Busy\r\nContent-Length: 1\r\n\r\n!"}},
+     OK,
+     503,
+     "!"},
     {"closed before any reply", "GET", {.replies = {""}}, ERR_CLOSED, 0, ""},
     {"closed inside the head", "GET", {.replies = {"HTTP/1.1 200 OK\r\nConte"}}, ERR_CLOSED, 0, ""},
     {"not HTTP", "GET", {.replies = {"220 mail.example ESMTP\r\n\r\n"}}, ERR_CORRUPT, 0, ""},
-    {"two lengths", "GET", {.replies = {"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nhi"}}, ERR_CORRUPT, 0, ""},
-    {"length and chunks", "GET", {.replies = {"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\nhi"}}, ERR_CORRUPT, 0, ""},
-    {"larger than allowed by its length", "GET", {.replies = {"HTTP/1.1 200 OK\r\nContent-Length: 101\r\n\r\nhi"}}, ERR_TOO_LARGE, 0, ""},
-    {"larger than allowed as it comes", "GET", {.replies = {"HTTP/1.1 200 OK\r\n\r\n"}, .bulk = 200}, ERR_TOO_LARGE, 200, ""},
+    {"two lengths",
+     "GET",
+     {.replies = {"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nhi"}},
+     ERR_CORRUPT,
+     0,
+     ""},
+    {"length and chunks",
+     "GET",
+     {.replies = {"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\nhi"}},
+     ERR_CORRUPT,
+     0,
+     ""},
+    {"larger than allowed by its length",
+     "GET",
+     {.replies = {"HTTP/1.1 200 OK\r\nContent-Length: 101\r\n\r\nhi"}},
+     ERR_TOO_LARGE,
+     0,
+     ""},
+    {"larger than allowed as it comes",
+     "GET",
+     {.replies = {"HTTP/1.1 200 OK\r\n\r\n"}, .bulk = 200},
+     ERR_TOO_LARGE,
+     200,
+     ""},
 };
 
 TEST(a_reply_is_whole_only_when_its_framing_says_so)
@@ -139,9 +210,11 @@ TEST(a_reply_is_whole_only_when_its_framing_says_so)
         opt.method = c->method;
         opt.body_max = 100;
         run_call(b.client, &opt, &o);
-        CHECK_AT(o.code == c->code, "%s: %s (%s), not %s", c->title, err_name(o.code), o.e.text, err_name(c->code));
+        CHECK_AT(o.code == c->code, "%s: %s (%s), not %s", c->title, err_name(o.code), o.e.text,
+                 err_name(c->code));
         CHECK_AT(o.status == c->status, "%s: status %d", c->title, o.status);
-        if (c->code != ERR_TOO_LARGE) CHECK_AT(str_eqz(buf_view(&o.body), c->body), "%s: body", c->title);
+        if (c->code != ERR_TOO_LARGE)
+            CHECK_AT(str_eqz(buf_view(&o.body), c->body), "%s: body", c->title);
         CHECK_INT(o.n_done, 1);
         CHECK(o.code == OK || o.e.text[0]);
         outcome_fini(&o);
@@ -176,10 +249,14 @@ static void call_times(struct bench *b, struct outcome *o, int n)
 
 TEST(a_connection_is_used_again_and_not_when_told_or_dirty)
 {
-    static const struct script kept[] = {{.replies = {OK_REPLY, OK_REPLY, OK_REPLY}, .ending = ENDS_BY_STALL}};
+    static const struct script kept[] = {
+        {.replies = {OK_REPLY, OK_REPLY, OK_REPLY}, .ending = ENDS_BY_STALL}};
     static const struct script told[] = {
-        {.replies = {"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"}, .ending = ENDS_BY_STALL}, {.replies = {OK_REPLY}}};
-    static const struct script dirty[] = {{.replies = {OK_REPLY "junk"}, .ending = ENDS_BY_STALL}, {.replies = {OK_REPLY}}};
+        {.replies = {"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"},
+         .ending = ENDS_BY_STALL},
+        {.replies = {OK_REPLY}}};
+    static const struct script dirty[] = {{.replies = {OK_REPLY "junk"}, .ending = ENDS_BY_STALL},
+                                          {.replies = {OK_REPLY}}};
     static const struct {
         const struct script *scripts;
         int n, calls, reused;
@@ -199,7 +276,10 @@ TEST(a_connection_is_used_again_and_not_when_told_or_dirty)
     }
 }
 
-static void stop_loop(void *arg) { loop_stop(arg); }
+static void stop_loop(void *arg)
+{
+    loop_stop(arg);
+}
 static void run_for(struct loop *l, uint64_t ms)
 {
     struct loop_timer *t = loop_timer_new(l, stop_loop, l);
@@ -210,8 +290,10 @@ static void run_for(struct loop *l, uint64_t ms)
 
 TEST(a_stale_connection_is_replaced_once_only_when_nothing_had_come)
 {
-    static const struct script stale[] = {{.replies = {OK_REPLY}, .hang_up_on_next = true}, {.replies = {OK_REPLY}}};
-    static const struct script partial[] = {{.replies = {OK_REPLY, "HTTP/1.1 2"}}, {.replies = {OK_REPLY}}};
+    static const struct script stale[] = {{.replies = {OK_REPLY}, .hang_up_on_next = true},
+                                          {.replies = {OK_REPLY}}};
+    static const struct script partial[] = {{.replies = {OK_REPLY, "HTTP/1.1 2"}},
+                                            {.replies = {OK_REPLY}}};
     static const struct script fresh[] = {{.replies = {""}}, {.replies = {OK_REPLY}}};
     static const struct {
         const struct script *scripts;
@@ -219,8 +301,10 @@ TEST(a_stale_connection_is_replaced_once_only_when_nothing_had_come)
         bool retry;
         enum err code;
         int retried;
-    } cases[] = {
-        {stale, 2, true, OK, 1}, {stale, 2, false, ERR_CLOSED, 0}, {partial, 2, true, ERR_CLOSED, 0}, {fresh, 1, true, ERR_CLOSED, 0}};
+    } cases[] = {{stale, 2, true, OK, 1},
+                 {stale, 2, false, ERR_CLOSED, 0},
+                 {partial, 2, true, ERR_CLOSED, 0},
+                 {fresh, 1, true, ERR_CLOSED, 0}};
     for (size_t i = 0; i < 4; i++) {
         struct bench b;
         struct outcome o;
@@ -261,8 +345,10 @@ TEST(an_idle_connection_that_closes_or_grows_old_leaves_the_pool)
 TEST(each_silence_has_its_time_out)
 {
     static const struct script no_reply[] = {{.replies = {""}, .ending = ENDS_BY_STALL}};
-    static const struct script no_end[] = {{.replies = {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhi"}, .ending = ENDS_BY_STALL}};
-    static const struct script half_head[] = {{.replies = {"HTTP/1.1 200 OK\r\nContent-"}, .ending = ENDS_BY_STALL}};
+    static const struct script no_end[] = {
+        {.replies = {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhi"}, .ending = ENDS_BY_STALL}};
+    static const struct script half_head[] = {
+        {.replies = {"HTTP/1.1 200 OK\r\nContent-"}, .ending = ENDS_BY_STALL}};
     const struct script *const scripts[] = {no_reply, no_end, half_head};
     for (size_t i = 0; i < 3; i++) {
         struct bench b;
@@ -343,7 +429,8 @@ TEST(no_connection_is_unavailable_with_the_reason)
 
 TEST(a_name_is_looked_up_without_blocking_and_localhost_needs_no_thread)
 {
-    static const struct script s[] = {{.replies = {OK_REPLY}, .ending = ENDS_BY_STALL}, {.replies = {OK_REPLY}}};
+    static const struct script s[] = {{.replies = {OK_REPLY}, .ending = ENDS_BY_STALL},
+                                      {.replies = {OK_REPLY}}};
     struct bench b;
     struct outcome o;
     bench_open(&b, s, 2);
@@ -352,7 +439,8 @@ TEST(a_name_is_looked_up_without_blocking_and_localhost_needs_no_thread)
     struct http_call_options opt = get_from(&local);
     run_call(b.client, &opt, &o);
     CHECK_AT(o.code == OK, "%s", o.e.text);
-    /* two look-ups of one name at once, both abandoned: the client must not wait for the name server */
+    /* two look-ups of one name at once, both abandoned: the client must not wait for the name
+     * server */
     struct http_origin unknown = origin_at("http://no-such-host.invalid", 80);
     opt.origin = &unknown;
     o.stop_when_done = false;
@@ -368,7 +456,8 @@ TEST(a_name_is_looked_up_without_blocking_and_localhost_needs_no_thread)
 
 TEST(a_call_can_be_cancelled_at_any_time_and_more_than_once)
 {
-    static const struct script s[] = {{.replies = {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhi"}, .ending = ENDS_BY_STALL}};
+    static const struct script s[] = {
+        {.replies = {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhi"}, .ending = ENDS_BY_STALL}};
     for (int when = 0; when < 4; when++) {
         struct bench b;
         struct outcome o;
@@ -464,80 +553,6 @@ TEST(freeing_the_client_ends_running_calls_as_cancelled)
     CHECK_INT(o.n_done, 2);
     CHECK_INT(o.code, ERR_CANCELLED);
     outcome_fini(&o);
-}
-
-/* --- the two ends of ours against each other */
-
-static void serve(void *arg, struct http_req *r)
-{
-    (void)arg;
-    struct str body = http_req_body(r);
-    http_start(r, 200, "text/plain");
-    for (size_t at = 0; at < body.n; at += 1000)
-        http_write(r, str_sub(body, at, 1000));
-    http_end(r);
-}
-
-struct crowd {
-    struct loop *loop;
-    struct http_client *client;
-    struct http_origin origin;
-    int n_started, n_ended, n_wrong;
-};
-struct member {
-    struct crowd *crowd;
-    size_t n_sent, n_seen;
-};
-enum { CALLS = 2000, AT_ONCE = 50 };
-
-static void member_start(struct crowd *c);
-static void member_body(void *arg, struct str bytes) { ((struct member *)arg)->n_seen += bytes.n; }
-static void member_done(void *arg, enum err code, const struct errmsg *e)
-{
-    (void)e;
-    struct member *m = arg;
-    struct crowd *c = m->crowd;
-    if (code || m->n_seen != m->n_sent) c->n_wrong++;
-    mem_free(m);
-    if (++c->n_ended == CALLS) loop_stop(c->loop);
-    if (c->n_started < CALLS) member_start(c);
-}
-static void member_start(struct crowd *c)
-{
-    static char bytes[8192];
-    struct member *m = xcalloc(1, sizeof *m);
-    m->crowd = c;
-    m->n_sent = (size_t)c->n_started++ * 37 % sizeof bytes;
-    struct http_call_options opt = get_from(&c->origin);
-    opt.method = "POST";
-    opt.body = (struct str){bytes, m->n_sent};
-    opt.retry_stale = true;
-    struct http_call_handler h = {NULL, member_body, member_done, m};
-    (void)http_call(c->client, &opt, &h);
-}
-
-TEST(thousands_of_calls_over_few_connections_lose_nothing)
-{
-    struct rig g;
-    struct errmsg e = {0};
-    struct crowd c = {0};
-    rig_open(&g, (struct httpd_options){0}, serve);
-    ASSERT(loop_new(&c.loop, &e) == OK);
-    c.client = http_client_new(c.loop, NULL);
-    c.origin = origin_at("http://127.0.0.1", g.port);
-    for (int i = 0; i < AT_ONCE; i++)
-        member_start(&c);
-    loop_run(c.loop);
-    CHECK_INT(c.n_ended, CALLS);
-    CHECK_INT(c.n_wrong, 0);
-    struct http_client_stats stats = http_client_stats(c.client);
-    CHECK_INT(stats.open_calls, 0);
-    CHECK_AT(stats.connections < 10 * AT_ONCE, "%llu connections", (unsigned long long)stats.connections);
-    CHECK(stats.idle_connections <= 32);
-    http_client_free(c.client);
-    loop_free(c.loop);
-    rig_close(&g);
-    http_client_free(NULL);
 }
 
 TEST_MAIN()

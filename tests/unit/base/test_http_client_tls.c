@@ -1,5 +1,6 @@
-/* test_http_client_tls.c - HTTPS against a small TLS server in this process, with a CA made on the spot: what is trusted, what
- * is refused and with which words, SNI, reuse, and that a cut connection is never taken for the end of a reply. */
+/* test_http_client_tls.c - HTTPS against a small TLS server in this process, with a CA made on the
+ * spot: what is trusted, what is refused and with which words, SNI, reuse, and that a cut
+ * connection is never taken for the end of a reply. */
 #define _GNU_SOURCE
 #include <openssl/err.h>
 #include <openssl/evp.h>
@@ -30,7 +31,8 @@ static void extend(X509 *cert, int nid, const char *value)
 }
 
 /* alt: subjectAltName of a leaf signed by ca, or NULL for a CA of its own. */
-static struct pair make_pair(const char *name, const char *alt, const struct pair *ca, long not_after_s)
+static struct pair make_pair(const char *name, const char *alt, const struct pair *ca,
+                             long not_after_s)
 {
     struct pair p = {EVP_EC_gen("P-256"), X509_new()};
     ASSERT(p.key && p.cert);
@@ -38,7 +40,8 @@ static struct pair make_pair(const char *name, const char *alt, const struct pai
     ASN1_INTEGER_set(X509_get_serialNumber(p.cert), alt ? 2 : 1);
     X509_gmtime_adj(X509_getm_notBefore(p.cert), -86400 * 2);
     X509_gmtime_adj(X509_getm_notAfter(p.cert), not_after_s);
-    X509_NAME_add_entry_by_txt(X509_get_subject_name(p.cert), "CN", MBSTRING_ASC, (const unsigned char *)name, -1, -1, 0);
+    X509_NAME_add_entry_by_txt(X509_get_subject_name(p.cert), "CN", MBSTRING_ASC,
+                               (const unsigned char *)name, -1, -1, 0);
     X509_set_issuer_name(p.cert, X509_get_subject_name(ca ? ca->cert : p.cert));
     X509_set_pubkey(p.cert, p.key);
     if (alt)
@@ -71,7 +74,7 @@ struct tls_server {
     SSL_CTX *ssl_ctx;
     pthread_t thread;
     const char *reply;
-    bool cut; /* ends without close_notify */
+    bool cut;  /* ends without close_notify */
     bool keep; /* serves until the client leaves */
     char sni[64];
 };
@@ -153,22 +156,33 @@ struct tls_case {
 TEST(only_a_certificate_of_the_ca_for_that_name_is_trusted)
 {
     static const struct tls_case cases[] = {
-        {"trusted name", "https://localhost", "DNS:localhost", OK_REPLY, false, false, false, OK, ""},
-        {"trusted address", "https://127.0.0.1", "IP:127.0.0.1", OK_REPLY, false, false, false, OK, ""},
-        {"another name", "https://localhost", "DNS:other.example", OK_REPLY, false, false, false, ERR_UNAVAILABLE, "not for localhost"},
-        {"an address that is not listed", "https://127.0.0.1", "DNS:localhost", OK_REPLY, false, false, false, ERR_UNAVAILABLE, "not for 127.0.0.1"},
-        {"another CA", "https://localhost", "DNS:localhost", OK_REPLY, true, false, false, ERR_UNAVAILABLE, "not trusted"},
-        {"expired", "https://localhost", "DNS:localhost", OK_REPLY, false, true, false, ERR_UNAVAILABLE, "expired"},
-        {"ended by close_notify", "https://localhost", "DNS:localhost", "HTTP/1.1 200 OK\r\n\r\nhi", false, false, false, OK, ""},
-        {"cut without it", "https://localhost", "DNS:localhost", "HTTP/1.1 200 OK\r\n\r\nhi", false, false, true, ERR_CLOSED, ""},
-        {"counted body, then cut", "https://localhost", "DNS:localhost", OK_REPLY, false, false, true, OK, ""},
+        {"trusted name", "https://localhost", "DNS:localhost", OK_REPLY, false, false, false, OK,
+         ""},
+        {"trusted address", "https://127.0.0.1", "IP:127.0.0.1", OK_REPLY, false, false, false, OK,
+         ""},
+        {"another name", "https://localhost", "DNS:other.example", OK_REPLY, false, false, false,
+         ERR_UNAVAILABLE, "not for localhost"},
+        {"an address that is not listed", "https://127.0.0.1", "DNS:localhost", OK_REPLY, false,
+         false, false, ERR_UNAVAILABLE, "not for 127.0.0.1"},
+        {"another CA", "https://localhost", "DNS:localhost", OK_REPLY, true, false, false,
+         ERR_UNAVAILABLE, "not trusted"},
+        {"expired", "https://localhost", "DNS:localhost", OK_REPLY, false, true, false,
+         ERR_UNAVAILABLE, "expired"},
+        {"ended by close_notify", "https://localhost", "DNS:localhost", "HTTP/1.1 200 OK\r\n\r\nhi",
+         false, false, false, OK, ""},
+        {"cut without it", "https://localhost", "DNS:localhost", "HTTP/1.1 200 OK\r\n\r\nhi", false,
+         false, true, ERR_CLOSED, ""},
+        {"counted body, then cut", "https://localhost", "DNS:localhost", OK_REPLY, false, false,
+         true, OK, ""},
     };
-    struct pair ca = make_pair("Test CA", NULL, NULL, 86400), other = make_pair("Other CA", NULL, NULL, 86400);
+    struct pair ca = make_pair("Test CA", NULL, NULL, 86400),
+                other = make_pair("Other CA", NULL, NULL, 86400);
     char ca_path[64];
     write_ca(&ca, ca_path);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const struct tls_case *c = &cases[i];
-        struct pair leaf = make_pair("leaf", c->alt, c->other_ca ? &other : &ca, c->expired ? -86400 : 86400);
+        struct pair leaf =
+            make_pair("leaf", c->alt, c->other_ca ? &other : &ca, c->expired ? -86400 : 86400);
         struct tls_server s = {.n_connections = 1, .reply = c->reply, .cut = c->cut};
         struct outside x;
         tls_open(&s, &leaf);
@@ -191,7 +205,8 @@ TEST(only_a_certificate_of_the_ca_for_that_name_is_trusted)
 
 TEST(a_tls_connection_is_used_again)
 {
-    struct pair ca = make_pair("Test CA", NULL, NULL, 86400), leaf = make_pair("leaf", "DNS:localhost", &ca, 86400);
+    struct pair ca = make_pair("Test CA", NULL, NULL, 86400),
+                leaf = make_pair("leaf", "DNS:localhost", &ca, 86400);
     char ca_path[64];
     write_ca(&ca, ca_path);
     struct tls_server s = {.n_connections = 1, .reply = OK_REPLY, .keep = true};
@@ -214,8 +229,10 @@ TEST(a_tls_connection_is_used_again)
 
 TEST(an_old_protocol_a_plain_server_and_a_silent_one_are_unavailable)
 {
-    static const struct script plain[] = {{.replies = {NULL}}, {.replies = {NULL}, .ending = ENDS_BY_STALL}};
-    struct pair ca = make_pair("Test CA", NULL, NULL, 86400), leaf = make_pair("leaf", "DNS:localhost", &ca, 86400);
+    static const struct script plain[] = {{.replies = {NULL}},
+                                          {.replies = {NULL}, .ending = ENDS_BY_STALL}};
+    struct pair ca = make_pair("Test CA", NULL, NULL, 86400),
+                leaf = make_pair("leaf", "DNS:localhost", &ca, 86400);
     char ca_path[64];
     write_ca(&ca, ca_path);
     struct tls_server s = {.n_connections = 1, .reply = OK_REPLY};

@@ -139,7 +139,8 @@ static void on_request(void *arg, struct http_req *r)
 
 static struct httpd_options small(void)
 {
-    return (struct httpd_options){.header_max = 4096, .headers_max = 20, .body_max = 100000, .write_high = WRITE_HIGH};
+    return (struct httpd_options){
+        .header_max = 4096, .headers_max = 20, .body_max = 100000, .write_high = WRITE_HIGH};
 }
 
 #define GET(path) "GET " path " HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -150,7 +151,10 @@ TEST(a_request_gets_its_reply_with_length_date_and_the_set_headers)
     struct rig g;
     struct answer a;
     rig_open(&g, small(), on_request);
-    ask(g.port, "POST /p%20q?x=1 HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\nConnection: close\r\nContent-Length: 3\r\n\r\nabc", &a, 3000);
+    ask(g.port,
+        "POST /p%20q?x=1 HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\nConnection: "
+        "close\r\nContent-Length: 3\r\n\r\nabc",
+        &a, 3000);
     CHECK_INT(first_status(&a), 200);
     CHECK(has(&a, "POST /p%20q q=x=1 n=3 body=abc"));
     CHECK(has(&a, "X-Seen-Encoding: gzip\r\n"));
@@ -178,20 +182,31 @@ TEST(a_refused_request_gets_one_json_error_and_the_connection_closes)
         const char *request;
         int status;
     } cases[] = {
-        {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" GET("/smuggled"), 400},
-        {"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n" GET("/smuggled"), 501},
+        {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nTransfer-Encoding: "
+         "chunked\r\n\r\n0\r\n\r\n" GET("/smuggled"),
+         400},
+        {"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n" GET(
+             "/smuggled"),
+         501},
         {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length : 4\r\n\r\n" GET("/smuggled"), 400},
         {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\nContent-Length: 5\r\n\r\n{}  12", 400},
-        {"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0x2\r\n{}\r\n0\r\n\r\n", 400},
-        {"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}xx0\r\n\r\n" GET("/smuggled"), 400},
+        {"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0x2\r\n{}\r\n0\r\n\r\n",
+         400},
+        {"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}xx0\r\n\r\n" GET(
+             "/smuggled"),
+         400},
         {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100001\r\n\r\n", 413},
-        {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100001\r\nExpect: 100-continue\r\n\r\n", 413},
+        {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100001\r\nExpect: 100-continue\r\n\r\n",
+         413},
         {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\nExpect: tea\r\n\r\n", 417},
         {"GET / HTTP/1.1\r\n\r\n", 400},
         {"get / HTTP/1.1\r\nHost: a\r\n\r\n", 501},
         {"GET / HTTP/3.0\r\nHost: a\r\n\r\n", 505},
         {"\x16\x03\x01\x02", 400},
-        {"GET / HTTP/1.1\r\nHost: a\r\n1:\r\n2:\r\n3:\r\n4:\r\n5:\r\n6:\r\n7:\r\n8:\r\n9:\r\n1:\r\n2:\r\n3:\r\n4:\r\n5:\r\n6:\r\n7:\r\n8:\r\n9:\r\n1:\r\n2:\r\n\r\n", 431},
+        {"GET / HTTP/1.1\r\nHost: "
+         "a\r\n1:\r\n2:\r\n3:\r\n4:\r\n5:\r\n6:\r\n7:\r\n8:\r\n9:\r\n1:\r\n2:\r\n3:\r\n4:\r\n5:"
+         "\r\n6:\r\n7:\r\n8:\r\n9:\r\n1:\r\n2:\r\n\r\n",
+         431},
     };
     struct rig g;
     rig_open(&g, small(), on_request);
@@ -200,10 +215,12 @@ TEST(a_refused_request_gets_one_json_error_and_the_connection_closes)
         struct answer a;
         uint64_t start_ms = clock_ms();
         ask(g.port, cases[i].request, &a, 3000);
-        CHECK_AT(first_status(&a) == cases[i].status, "%zu: status %d, not %d", i, first_status(&a), cases[i].status);
+        CHECK_AT(first_status(&a) == cases[i].status, "%zu: status %d, not %d", i, first_status(&a),
+                 cases[i].status);
         CHECK_AT(count_answers(&a) == 1, "%zu: %d answers", i, count_answers(&a));
         CHECK(a.closed && clock_ms() - start_ms < 1500);
-        CHECK(has(&a, "{\"error\":{\"message\":\"") && has(&a, "\"type\":\"invalid_request_error\",\"param\":null,\"code\":\""));
+        CHECK(has(&a, "{\"error\":{\"message\":\"") &&
+              has(&a, "\"type\":\"invalid_request_error\",\"param\":null,\"code\":\""));
         answer_fini(&a);
     }
     CHECK_INT(atomic_load(&n_called), called_before);
@@ -220,7 +237,8 @@ TEST(a_body_over_the_cap_is_answered_although_the_client_goes_on_sending)
     for (int chunked = 0; chunked < 2; chunked++) {
         int fd = dial(g.port);
         memset(bulk, 'x', sizeof bulk);
-        send_z(fd, chunked ? "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n18\r\n111111111111111111111111\r\n300000\r\n"
+        send_z(fd, chunked ? "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: "
+                             "chunked\r\n\r\n18\r\n111111111111111111111111\r\n300000\r\n"
                            : "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3045728\r\n\r\n");
         CHECK(send_all(fd, bulk, sizeof bulk));
         answer_init(&a);
@@ -238,10 +256,12 @@ TEST(pipelined_requests_are_answered_in_order_however_late_the_first)
     struct rig g;
     struct answer a;
     rig_open(&g, small(), on_request);
-    ask(g.port, GET("/later") GET("/second") GET("/204") GET_CLOSE("/last") GET("/ignored"), &a, 3000);
+    ask(g.port, GET("/later") GET("/second") GET("/204") GET_CLOSE("/last") GET("/ignored"), &a,
+        3000);
     CHECK_INT(count_answers(&a), 4);
     struct str s = buf_view(&a.bytes);
-    ptrdiff_t at1 = str_find(s, STR("later")), at2 = str_find(s, STR("/second")), at3 = str_find(s, STR("/last"));
+    ptrdiff_t at1 = str_find(s, STR("later")), at2 = str_find(s, STR("/second")),
+              at3 = str_find(s, STR("/last"));
     CHECK(at1 > 0 && at2 > at1 && at3 > at2);
     CHECK(a.closed && !has(&a, "/ignored"));
     answer_fini(&a);
@@ -299,7 +319,8 @@ TEST(http_1_0_closes_unless_asked_to_keep_alive_and_streams_to_the_end)
     ask(g.port, "GET /x HTTP/1.0\r\n\r\n", &a, 3000);
     CHECK(first_status(&a) == 200 && a.closed && has(&a, "Connection: close"));
     answer_fini(&a);
-    ask(g.port, "GET /x HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET /y HTTP/1.0\r\n\r\n", &a, 3000);
+    ask(g.port, "GET /x HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET /y HTTP/1.0\r\n\r\n", &a,
+        3000);
     CHECK(count_answers(&a) == 2 && a.closed && has(&a, "Connection: keep-alive"));
     answer_fini(&a);
     ask(g.port, "GET /small-stream HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", &a, 3000);
@@ -313,8 +334,12 @@ TEST(a_streamed_reply_is_chunked_and_the_connection_lives_on)
     struct rig g;
     struct answer a;
     rig_open(&g, small(), on_request);
-    ask(g.port, GET("/small-stream") "HEAD /small-stream HTTP/1.1\r\nHost: a\r\n\r\n" GET_CLOSE("/x"), &a, 3000);
-    CHECK(has(&a, "Transfer-Encoding: chunked\r\n\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n\r\nHTTP/1.1 200 OK\r\n"));
+    ask(g.port,
+        GET("/small-stream") "HEAD /small-stream HTTP/1.1\r\nHost: a\r\n\r\n" GET_CLOSE("/x"), &a,
+        3000);
+    CHECK(has(
+        &a,
+        "Transfer-Encoding: chunked\r\n\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n\r\nHTTP/1.1 200 OK\r\n"));
     CHECK_INT(count_answers(&a), 3);
     CHECK_INT(count_of(buf_view(&a.bytes), "3\r\none"), 1); /* not for HEAD */
     answer_fini(&a);
@@ -332,7 +357,8 @@ TEST(a_slow_reader_holds_the_writer_back_and_still_gets_every_byte)
     usleep(200000);
     size_t before_reading = atomic_load(&streamed);
     /* the kernel's buffers of both sides (several MiB) plus write_high, far from all of it */
-    CHECK_AT(before_reading < STREAM_BYTES, "all %zu bytes were made for a client that reads nothing", before_reading);
+    CHECK_AT(before_reading < STREAM_BYTES,
+             "all %zu bytes were made for a client that reads nothing", before_reading);
     answer_init(&a);
     receive(fd, &a, NULL, 3000);
     CHECK(a.closed && has(&a, "\r\n0\r\n\r\n"));
@@ -383,7 +409,8 @@ TEST(a_client_that_leaves_while_the_reply_is_awaited_is_noticed_at_once)
         else
             close(fd);
         CHECK(gone_within(1, 2000));
-        CHECK_AT(clock_us() - start_us < 500000, "noticed after %llu us", (unsigned long long)(clock_us() - start_us));
+        CHECK_AT(clock_us() - start_us < 500000, "noticed after %llu us",
+                 (unsigned long long)(clock_us() - start_us));
         if (how == 2) close(fd);
         CHECK_INT(rig_stats(&g).open_requests, 0);
     }
@@ -495,7 +522,8 @@ TEST(a_head_sent_byte_by_byte_cannot_outlast_its_deadline)
         struct pollfd p = {.fd = fd, .events = POLLIN};
         if (poll(&p, 1, 10) == 1) break;
     }
-    CHECK_AT(clock_ms() - start_ms < 1500, "it took %llu ms", (unsigned long long)(clock_ms() - start_ms));
+    CHECK_AT(clock_ms() - start_ms < 1500, "it took %llu ms",
+             (unsigned long long)(clock_ms() - start_ms));
     answer_init(&a);
     receive(fd, &a, NULL, 3000);
     CHECK_INT(first_status(&a), 408);

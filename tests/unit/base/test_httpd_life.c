@@ -78,7 +78,10 @@ static void drained(void *arg)
     (void)arg;
     atomic_fetch_add(&n_drained, 1);
 }
-static void drain(void *arg) { httpd_drain(arg, drained, NULL); }
+static void drain(void *arg)
+{
+    httpd_drain(arg, drained, NULL);
+}
 
 TEST(drain_lets_running_replies_end_closes_the_idle_and_accepts_no_more)
 {
@@ -133,7 +136,8 @@ TEST(a_port_in_use_and_a_wrong_host_are_errors_with_a_sentence)
     struct httpd_handler h = {on_request, NULL};
     CHECK_INT(httpd_listen(&second, g.loop, &o, &h, &e), ERR_UNAVAILABLE);
     CHECK(strstr(e.text, "is in use"));
-    o.reuse_port = true; /* of ours or not: only one that says it joins may share, and only where that was offered */
+    o.reuse_port =
+        true; /* of ours or not: only one that says it joins may share, and only where that was offered */
     CHECK_INT(httpd_listen(&second, g.loop, &o, &h, &e), ERR_UNAVAILABLE);
     o.joins_port = true;
     CHECK_INT(httpd_listen(&second, g.loop, &o, &h, &e), ERR_UNAVAILABLE);
@@ -151,7 +155,8 @@ TEST(loops_share_a_port_that_was_offered_and_both_serve)
     struct rig one, two;
     struct answer a;
     rig_open(&one, (struct httpd_options){.reuse_port = true}, on_request);
-    rig_open(&two, (struct httpd_options){.port = one.port, .reuse_port = true, .joins_port = true}, on_request);
+    rig_open(&two, (struct httpd_options){.port = one.port, .reuse_port = true, .joins_port = true},
+             on_request);
     CHECK_INT(two.port, one.port);
     for (int i = 0; i < ASKED; i++) {
         ask(one.port, GET_CLOSE("/x"), &a, 3000);

@@ -42,9 +42,11 @@ static struct outcome feed(struct str in, size_t cut, size_t step)
         } else if (http_body_step(&b, bytes, &used, &content)) {
             o.status = 400;
         }
-        if (o.body_n + content.n <= BODY_MAX) memcpy(o.body + o.body_n, content.p ? content.p : "", content.n);
+        if (o.body_n + content.n <= BODY_MAX)
+            memcpy(o.body + o.body_n, content.p ? content.p : "", content.n);
         o.body_n += content.n;
-        if (head_done && b.framing == HTTP_BODY_CHUNKED && o.body_n + b.left > BODY_MAX) o.status = 413;
+        if (head_done && b.framing == HTTP_BODY_CHUNKED && o.body_n + b.left > BODY_MAX)
+            o.status = 413;
         if (head_done && b.done && o.status == -1) o.status = 0;
         o.used += used;
         mem_free(piece);
@@ -75,27 +77,34 @@ static const struct request_case {
     {"body by length", BYTES(POST "Content-Length: 4\r\n\r\nbody"), 0, "body"},
     {"body of no length", BYTES(POST "\r\n"), 0, ""},
     {"length zero", BYTES(POST "Content-Length: 0\r\n\r\n"), 0, ""},
-    {"length with a leading zero and blanks", BYTES(POST "Content-Length:   02  \r\n\r\n{}"), 0, "{}"},
+    {"length with a leading zero and blanks", BYTES(POST "Content-Length:   02  \r\n\r\n{}"), 0,
+     "{}"},
     {"short body", BYTES(POST "Content-Length: 5\r\n\r\nbody"), -1, ""},
     {"Content-Length and Transfer-Encoding",
      BYTES(POST "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 400, ""},
     {"Transfer-Encoding and Content-Length",
      BYTES(POST "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n"), 400, ""},
-    {"two lengths that differ", BYTES(POST "Content-Length: 6\r\nContent-Length: 5\r\n\r\n"), 400, ""},
-    {"two lengths that agree", BYTES(POST "Content-Length: 5\r\nContent-Length: 5\r\n\r\n"), 400, ""},
+    {"two lengths that differ", BYTES(POST "Content-Length: 6\r\nContent-Length: 5\r\n\r\n"), 400,
+     ""},
+    {"two lengths that agree", BYTES(POST "Content-Length: 5\r\nContent-Length: 5\r\n\r\n"), 400,
+     ""},
     {"list of lengths", BYTES(POST "Content-Length: 5, 5\r\n\r\n"), 400, ""},
     {"length with plus", BYTES(POST "Content-Length: +2\r\n\r\n{}"), 400, ""},
     {"negative length", BYTES(POST "Content-Length: -1\r\n\r\n{}"), 400, ""},
     {"empty length", BYTES(POST "Content-Length: \r\n\r\n{}"), 400, ""},
     {"hexadecimal length", BYTES(POST "Content-Length: 0x2\r\n\r\n{}"), 400, ""},
-    {"length above 64 bit", BYTES(POST "Content-Length: 99999999999999999999999\r\n\r\n{}"), 400, ""},
+    {"length above 64 bit", BYTES(POST "Content-Length: 99999999999999999999999\r\n\r\n{}"), 400,
+     ""},
     {"gzip, chunked", BYTES(POST "Transfer-Encoding: gzip, chunked\r\n\r\n"), 501, ""},
     {"xchunked", BYTES(POST "Transfer-Encoding: xchunked\r\n\r\n"), 501, ""},
-    {"chunked twice", BYTES(POST "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n"), 400, ""},
+    {"chunked twice",
+     BYTES(POST "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n"), 400, ""},
     {"identity", BYTES(POST "Transfer-Encoding: identity\r\n\r\n"), 501, ""},
-    {"chunked in HTTP/1.0", BYTES("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 400, ""},
+    {"chunked in HTTP/1.0", BYTES("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+     400, ""},
     {"chunked", BYTES(CHUNKED "2\r\n{}\r\n3;x=1\r\nabc\r\n0\r\n\r\n"), 0, "{}abc"},
-    {"Chunked in capitals", BYTES(POST "transfer-encoding: CHUNKED\r\n\r\nA\r\n0123456789\r\n0\r\n\r\n"), 0, "0123456789"},
+    {"Chunked in capitals",
+     BYTES(POST "transfer-encoding: CHUNKED\r\n\r\nA\r\n0123456789\r\n0\r\n\r\n"), 0, "0123456789"},
     {"chunked with trailers", BYTES(CHUNKED "1\r\na\r\n0\r\nX-A: b\r\nX-C:\r\n\r\n"), 0, "a"},
     {"folded trailer", BYTES(CHUNKED "1\r\na\r\n0\r\nX-A: b\r\n c\r\n\r\n"), 400, ""},
     {"trailer with bare LF", BYTES(CHUNKED "1\r\na\r\n0\r\nX-A: b\n\r\n"), 400, ""},
@@ -148,7 +157,8 @@ static const struct request_case {
     {"fragment in the target", BYTES("GET /#f HTTP/1.1\r\nHost: a\r\n\r\n"), 400, ""},
     {"target without a slash", BYTES("GET a HTTP/1.1\r\nHost: a\r\n\r\n"), 400, ""},
     {"absolute form", BYTES("GET http://h:80/p?q HTTP/1.1\r\nHost: a\r\n\r\n"), 0, ""},
-    {"absolute form of another scheme", BYTES("GET ftp://h/p HTTP/1.1\r\nHost: a\r\n\r\n"), 400, ""},
+    {"absolute form of another scheme", BYTES("GET ftp://h/p HTTP/1.1\r\nHost: a\r\n\r\n"), 400,
+     ""},
     {"star with OPTIONS", BYTES("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n"), 0, ""},
     {"star with GET", BYTES("GET * HTTP/1.1\r\nHost: a\r\n\r\n"), 400, ""},
     {"HTTP/0.9", BYTES("GET /\r\n\r\n"), 400, ""},
@@ -157,23 +167,32 @@ static const struct request_case {
     {"blank after the version", BYTES("GET / HTTP/1.1 \r\nHost: a\r\n\r\n"), 400, ""},
     {"another protocol", BYTES("GET / ICY/1.1\r\nHost: a\r\n\r\n"), 400, ""},
     {"hello of TLS", BYTES("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"), 400, ""},
-    {"upgrade is ignored", BYTES("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"), 0, ""},
-    {"upgrade with a body", BYTES(POST "Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\n{}"), 0, "{}"},
-    {"expectation of 100", BYTES(POST "Expect: 100-Continue\r\nContent-Length: 2\r\n\r\n{}"), 0, "{}"},
+    {"upgrade is ignored",
+     BYTES("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"), 0, ""},
+    {"upgrade with a body",
+     BYTES(POST "Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\n{}"), 0, "{}"},
+    {"expectation of 100", BYTES(POST "Expect: 100-Continue\r\nContent-Length: 2\r\n\r\n{}"), 0,
+     "{}"},
     {"another expectation", BYTES(POST "Expect: miracle\r\n\r\n"), 417, ""},
     {"as many headers as allowed",
-     BYTES("GET / HTTP/1.1\r\nHost: a\r\n1: \r\n2: \r\n3: \r\n4: \r\n5: \r\n6: \r\n7: \r\n8: \r\n9: \r\n10: \r\n11: \r\n\r\n"), 0, ""},
+     BYTES("GET / HTTP/1.1\r\nHost: a\r\n1: \r\n2: \r\n3: \r\n4: \r\n5: \r\n6: \r\n7: \r\n8: "
+           "\r\n9: \r\n10: \r\n11: \r\n\r\n"),
+     0, ""},
     {"one header too many",
-     BYTES("GET / HTTP/1.1\r\nHost: a\r\n1: \r\n2: \r\n3: \r\n4: \r\n5: \r\n6: \r\n7: \r\n8: \r\n9: \r\n10: \r\n11: \r\n12: \r\n"), 431, ""},
+     BYTES("GET / HTTP/1.1\r\nHost: a\r\n1: \r\n2: \r\n3: \r\n4: \r\n5: \r\n6: \r\n7: \r\n8: "
+           "\r\n9: \r\n10: \r\n11: \r\n12: \r\n"),
+     431, ""},
 };
 enum { N_REQUESTS = sizeof requests / sizeof requests[0] };
 
 static void check_outcome(const struct request_case *c, struct outcome o, size_t cut, size_t step)
 {
-    CHECK_AT(o.status == c->status, "%s: cut at %zu, step %zu: status %d, not %d", c->title, cut, step, o.status, c->status);
+    CHECK_AT(o.status == c->status, "%s: cut at %zu, step %zu: status %d, not %d", c->title, cut,
+             step, o.status, c->status);
     if (c->status) return;
     struct str body = {o.body, o.body_n};
-    CHECK_AT(str_eqz(body, c->body), "%s: cut at %zu: body \"" STR_FMT "\"", c->title, cut, STR_ARG(body));
+    CHECK_AT(str_eqz(body, c->body), "%s: cut at %zu: body \"" STR_FMT "\"", c->title, cut,
+             STR_ARG(body));
     CHECK_AT(o.used == c->n, "%s: cut at %zu: %zu of %zu bytes used", c->title, cut, o.used, c->n);
 }
 
@@ -245,7 +264,8 @@ TEST(path_query_and_persistence_are_read_from_the_head)
         {"GET http://h/y/z?x HTTP/1.1\r\nHost: h\r\n\r\n", "/y/z", "x", true, false},
         {"GET / HTTP/1.0\r\n\r\n", "/", "", false, false},
         {"GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n", "/", "", true, false},
-        {"GET / HTTP/1.1\r\nHost:\r\nConnection: a\r\nConnection: close\r\n\r\n", "/", "", false, false},
+        {"GET / HTTP/1.1\r\nHost:\r\nConnection: a\r\nConnection: close\r\n\r\n", "/", "", false,
+         false},
         {"PUT / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\n\r\n", "/", "", true, true},
         {"PUT / HTTP/1.0\r\nExpect: 100-continue\r\n\r\n", "/", "", false, false},
     };
@@ -272,7 +292,8 @@ TEST(fields_are_found_by_name_trimmed_and_in_order)
     struct http_refusal why;
     size_t used;
     http_head_init(&h, false, HEADER_MAX, HEADERS_MAX);
-    struct str in = STR("GET / HTTP/1.1\r\nHost: h\r\nX-A:  one  two \r\nx-a: 2\r\nEmpty:\r\nTe: a, b ,c\r\n\r\n");
+    struct str in = STR(
+        "GET / HTTP/1.1\r\nHost: h\r\nX-A:  one  two \r\nx-a: 2\r\nEmpty:\r\nTe: a, b ,c\r\n\r\n");
     REQUIRE(http_head_feed(&h, in, &used, &why) == OK);
     size_t n = (size_t)h.n_fields;
     CHECK_INT(n, 5);
@@ -299,7 +320,8 @@ TEST(reply_heads_say_how_their_body_ends)
         {"HTTP/1.1 200\r\nContent-Length: 5\r\n\r\n", 200, HTTP_BODY_LENGTH, true},
         {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", 200, HTTP_BODY_CHUNKED, true},
         {"HTTP/1.1 200 OK\r\n\r\n", 200, HTTP_BODY_TO_CLOSE, false},
-        {"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\n", 200, HTTP_BODY_LENGTH, true},
+        {"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\n", 200,
+         HTTP_BODY_LENGTH, true},
         {"HTTP/1.1 204 No Content\r\n\r\n", 204, HTTP_BODY_NONE, true},
         {"HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n\r\n", 304, HTTP_BODY_NONE, true},
         {"HTTP/1.1 100 Continue\r\n\r\n", 100, HTTP_BODY_NONE, true},
@@ -318,7 +340,8 @@ TEST(reply_heads_say_how_their_body_ends)
         size_t used;
         http_head_init(&h, true, HEADER_MAX, HEADERS_MAX);
         enum err result = http_head_feed(&h, str_of(cases[i].in), &used, &why);
-        CHECK_AT(result == (cases[i].status ? OK : ERR_INVALID), "%s: %s", cases[i].in, err_name(result));
+        CHECK_AT(result == (cases[i].status ? OK : ERR_INVALID), "%s: %s", cases[i].in,
+                 err_name(result));
         if (result == OK) {
             CHECK_INT(h.status, cases[i].status);
             CHECK_INT(h.framing, cases[i].framing);

@@ -11,7 +11,15 @@ enum { CALLS = 3000, AT_ONCE = 40, LEAVERS = 300 };
 
 /* --- the server's side: what a handler does is written in the query by the caller, so that the caller knows */
 
-enum manner { AT_ONCE_WHOLE, AT_ONCE_PIECES, LATER_WHOLE, LATER_PIECES, LATER_CUT, NEVER, N_MANNERS };
+enum manner {
+    AT_ONCE_WHOLE,
+    AT_ONCE_PIECES,
+    LATER_WHOLE,
+    LATER_PIECES,
+    LATER_CUT,
+    NEVER,
+    N_MANNERS
+};
 
 static atomic_int n_taken, n_answered, n_gone;
 
@@ -160,12 +168,14 @@ static void caller_done(void *arg, enum err code, const struct errmsg *e)
     struct caller *c = arg;
     struct storm *s = c->storm;
     bool whole = c->manner != NEVER && c->manner != LATER_CUT;
-    bool right = c->cancels ? code == OK || code == ERR_CANCELLED || (!whole && code) : whole ? code == OK : code != OK;
+    bool right = c->cancels ? code == OK || code == ERR_CANCELLED || (!whole && code)
+                 : whole    ? code == OK
+                            : code != OK;
     if (code == OK) right = right && c->n_seen == c->n_wanted;
     if (!right) {
         s->n_wrong++;
-        printf("    manner %d, cancels %d: %s (%s), %zu of %zu bytes\n", (int)c->manner, (int)c->cancels, err_name(code),
-               e->text, c->n_seen, c->n_wanted);
+        printf("    manner %d, cancels %d: %s (%s), %zu of %zu bytes\n", (int)c->manner,
+               (int)c->cancels, err_name(code), e->text, c->n_seen, c->n_wanted);
     }
     loop_timer_free(c->timer);
     mem_free(c);
@@ -185,13 +195,15 @@ static void call_one(struct storm *s)
     c->cancels = rng_below(&s->rng, 4) == 0;
     c->pauses = rng_below(&s->rng, 3) == 0;
     c->timer = loop_timer_new(s->loop, caller_timer, c);
-    snprintf(path, sizeof path, "/x?%d-%zu-%d", (int)c->manner, c->n_wanted, (int)rng_below(&s->rng, 8));
+    snprintf(path, sizeof path, "/x?%d-%zu-%d", (int)c->manner, c->n_wanted,
+             (int)rng_below(&s->rng, 8));
     struct http_call_options opt = get_from(&s->origin);
     opt.method = methods[rng_below(&s->rng, 2)];
     opt.path = path;
     opt.body = bytes_of(0, opt.method[0] == 'P' ? (size_t)rng_below(&s->rng, 20000) : 0);
     opt.retry_stale = true;
-    opt.connect_timeout_ms = opt.idle_timeout_ms = 20000; /* a loaded machine must not decide the test */
+    opt.connect_timeout_ms = opt.idle_timeout_ms =
+        20000; /* a loaded machine must not decide the test */
     opt.first_byte_timeout_ms = c->manner == NEVER ? 15 : 20000;
     struct http_call_handler h = {NULL, caller_body, caller_done, c};
     c->call = http_call(s->client, &opt, &h);
@@ -252,8 +264,10 @@ TEST(clients_that_leave_at_any_byte_leave_nothing_behind)
         buf_init(&wire, 1 << 20);
         int n_requests = 1 + (int)rng_below(&rng, 4);
         for (int k = 0; k < n_requests; k++)
-            buf_printf(&wire, "POST /x?%d-%d-%d HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc", (int)rng_below(&rng, N_MANNERS),
-                       (int)rng_below(&rng, 60000), (int)rng_below(&rng, 4));
+            buf_printf(&wire,
+                       "POST /x?%d-%d-%d HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
+                       (int)rng_below(&rng, N_MANNERS), (int)rng_below(&rng, 60000),
+                       (int)rng_below(&rng, 4));
         int fd = dial(g.port);
         size_t n = rng_below(&rng, 3) ? wire.n : (size_t)rng_below(&rng, wire.n);
         send_all(fd, wire.p, n);

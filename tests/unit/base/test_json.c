@@ -91,8 +91,8 @@ TEST(texts_that_are_not_json_are_refused_with_place)
         struct errmsg e = {0};
         json_t *v;
         enum err code = parse_exact(bad[i].in, 0, &v, &e);
-        CHECK_AT(code == ERR_INVALID && !v && strstr(e.text, bad[i].says), "%zu %.*s: %s: %s", i, (int)bad[i].in.n, bad[i].in.p,
-                 err_name(code), e.text);
+        CHECK_AT(code == ERR_INVALID && !v && strstr(e.text, bad[i].says), "%zu %.*s: %s: %s", i,
+                 (int)bad[i].in.n, bad[i].in.p, err_name(code), e.text);
     }
 }
 
@@ -126,7 +126,8 @@ TEST(depth_is_bounded_before_anything_recurses)
 
 TEST(plain_writing_keeps_order_and_shortest_numbers)
 {
-    check_write(STR("{\"b\":1,\"a\":[0.7,1.0,1e300,-0.1],\"c\":{}}"), "{\"b\":1,\"a\":[0.7,1.0,1e+300,-0.1],\"c\":{}}",
+    check_write(STR("{\"b\":1,\"a\":[0.7,1.0,1e300,-0.1],\"c\":{}}"),
+                "{\"b\":1,\"a\":[0.7,1.0,1e+300,-0.1],\"c\":{}}",
                 "{\"a\":[0.7,1,1e+300,-0.1],\"b\":1,\"c\":{}}");
     check_write(STR("[\"a\\u0000\\u001f\\\"\\\\\\/\\n\\t\\r\\b\\f\\u007f\\u4f60\\ud83d\\ude00\"]"),
                 "[\"a\\u0000\\u001f\\\"\\\\/\\n\\t\\r\\b\\f\x7f\xe4\xbd\xa0\xf0\x9f\x98\x80\"]",
@@ -138,8 +139,8 @@ TEST(plain_writing_keeps_order_and_shortest_numbers)
 
 TEST(canonical_numbers_have_one_spelling)
 {
-    check_write(STR("[0,0.0,-0,-0.0,0e0,1,1.0,1e0,10e-1,100,1e2]"), "[0,0.0,0,-0.0,0.0,1,1.0,1.0,1.0,100,100.0]",
-                "[0,0,0,0,0,1,1,1,1,100,100]");
+    check_write(STR("[0,0.0,-0,-0.0,0e0,1,1.0,1e0,10e-1,100,1e2]"),
+                "[0,0.0,0,-0.0,0.0,1,1.0,1.0,1.0,100,100.0]", "[0,0,0,0,0,1,1,1,1,100,100]");
     check_write(STR("[9007199254740993,9223372036854775807,-9223372036854775808]"),
                 "[9007199254740993,9223372036854775807,-9223372036854775808]",
                 "[9007199254740993,9223372036854775807,-9223372036854775808]");
@@ -182,17 +183,20 @@ TEST(invalid_utf8_in_a_written_string_becomes_replacement_characters)
 TEST(nul_in_a_string_is_kept)
 {
     json_t *v;
-    REQUIRE(json_parse(STR("{\"s\":\"before\\u0000after\",\"n\":1,\"z\":null}"), 0, &v, NULL) == OK);
+    REQUIRE(json_parse(STR("{\"s\":\"before\\u0000after\",\"n\":1,\"z\":null}"), 0, &v, NULL) ==
+            OK);
     struct str s = json_member_str(v, "s");
     CHECK_INT(s.n, 12);
     CHECK(str_eq(s, STR("before\0after")));
-    CHECK(!json_member_str(v, "n").p && !json_member_str(v, "z").p && !json_member_str(v, "absent").p);
+    CHECK(!json_member_str(v, "n").p && !json_member_str(v, "z").p &&
+          !json_member_str(v, "absent").p);
     json_decref(v);
 }
 
 TEST(the_failing_member_is_named)
 {
-    struct str in = STR("{\"model\":\"m\",\"meta\":{\"max_tokens\":[1]},\"max_tokens\":99999999999999999999,\"x\":1}");
+    struct str in = STR("{\"model\":\"m\",\"meta\":{\"max_tokens\":[1]},\"max_tokens\":"
+                        "99999999999999999999,\"x\":1}");
     json_t *v;
     size_t at;
     struct errmsg e = {0};
@@ -230,7 +234,8 @@ TEST(repair_makes_a_careless_peers_text_parse)
 
 TEST(every_prefix_and_every_flipped_byte_is_handled)
 {
-    struct str text = STR("{\"a\":[1,-2.5e3,true,null,\"\\ud83d\\ude00\xe4\xbd\xa0\"],\"b\":{\"c\":\"\\n\"}}");
+    struct str text =
+        STR("{\"a\":[1,-2.5e3,true,null,\"\\ud83d\\ude00\xe4\xbd\xa0\"],\"b\":{\"c\":\"\\n\"}}");
     for (size_t n = 0; n < text.n; n++) {
         json_t *v;
         enum err code = parse_exact(str_sub(text, 0, n), 0, &v, NULL);

@@ -63,7 +63,10 @@ TEST(posts_of_every_thread_run_once_and_in_their_order)
     loop_free(l);
 }
 
-static void count(void *arg) { ++*(int *)arg; }
+static void count(void *arg)
+{
+    ++*(int *)arg;
+}
 
 TEST(posts_over_the_bound_are_refused_and_the_rest_runs_at_the_end)
 {
@@ -79,7 +82,10 @@ TEST(posts_over_the_bound_are_refused_and_the_rest_runs_at_the_end)
 
 static struct loop *closing;
 static enum err late_result;
-static void post_again(void *arg) { late_result = loop_post(closing, count, arg); }
+static void post_again(void *arg)
+{
+    late_result = loop_post(closing, count, arg);
+}
 
 TEST(a_post_while_the_loop_is_being_freed_is_refused)
 {

@@ -11,14 +11,15 @@ TEST(a_family_is_written_in_one_block_however_its_series_were_made)
     struct metrics *m = metrics_new();
     struct buf b;
     buf_init(&b, 10000);
-    metric_add(metrics_get(m, METRIC_COUNTER, "a_total", "k=\"1\"", "first \\ line\nsecond", 0, 0), 2);
+    metric_add(metrics_get(m, METRIC_COUNTER, "a_total", "k=\"1\"", "first \\ line\nsecond", 0, 0),
+               2);
     metric_set(metrics_get(m, METRIC_GAUGE, "g", "", "a gauge", 0, 0), -0.5);
     metric_add(metrics_get(m, METRIC_COUNTER, "a_total", "k=\"2\"", "ignored", 0, 0), 1.25);
     metric_add(metrics_get(m, METRIC_COUNTER, "a_total", "k=\"1\"", "", 0, 0), 1);
     metrics_write(m, &b);
-    CHECK_STR(buf_view(&b),
-              "# HELP a_total first \\\\ line\\nsecond\n# TYPE a_total counter\na_total{k=\"1\"} 3\na_total{k=\"2\"} 1.25\n"
-              "# HELP g a gauge\n# TYPE g gauge\ng -0.5\n");
+    CHECK_STR(buf_view(&b), "# HELP a_total first \\\\ line\\nsecond\n# TYPE a_total "
+                            "counter\na_total{k=\"1\"} 3\na_total{k=\"2\"} 1.25\n"
+                            "# HELP g a gauge\n# TYPE g gauge\ng -0.5\n");
     buf_fini(&b);
     metrics_free(m);
 }
@@ -35,11 +36,13 @@ TEST(a_histogram_is_cumulative_with_one_two_five_steps)
     metric_observe(x, 99);
     metric_observe(x, NAN);
     metrics_write(m, &b);
-    CHECK_STR(buf_view(&b), "# HELP h_seconds times\n# TYPE h_seconds histogram\nh_seconds_bucket{p=\"q\",le=\"0.001\"} "
-                            "1\nh_seconds_bucket{p=\"q\",le=\"0.002\"} 2\n"
-                            "h_seconds_bucket{p=\"q\",le=\"0.005\"} 2\nh_seconds_bucket{p=\"q\",le=\"0.01\"} "
-                            "3\nh_seconds_bucket{p=\"q\",le=\"+Inf\"} 4\n"
-                            "h_seconds_sum{p=\"q\"} 99.0076\nh_seconds_count{p=\"q\"} 4\n");
+    CHECK_STR(buf_view(&b),
+              "# HELP h_seconds times\n# TYPE h_seconds "
+              "histogram\nh_seconds_bucket{p=\"q\",le=\"0.001\"} "
+              "1\nh_seconds_bucket{p=\"q\",le=\"0.002\"} 2\n"
+              "h_seconds_bucket{p=\"q\",le=\"0.005\"} 2\nh_seconds_bucket{p=\"q\",le=\"0.01\"} "
+              "3\nh_seconds_bucket{p=\"q\",le=\"+Inf\"} 4\n"
+              "h_seconds_sum{p=\"q\"} 99.0076\nh_seconds_count{p=\"q\"} 4\n");
     CHECK_NEAR(metric_value(x), 4, 0);
     buf_fini(&b);
     metrics_free(m);
@@ -91,9 +94,11 @@ TEST(nothing_is_lost_between_threads)
     metrics_write(m, &b);
     for (int i = 0; i < THREADS; i++)
         pthread_join(t[i], NULL);
-    CHECK_NEAR(metric_value(metrics_get(m, METRIC_COUNTER, "a_total", "", "", 0, 0)), THREADS * ROUNDS, 0);
+    CHECK_NEAR(metric_value(metrics_get(m, METRIC_COUNTER, "a_total", "", "", 0, 0)),
+               THREADS * ROUNDS, 0);
     CHECK_NEAR(metric_value(metrics_get(m, METRIC_GAUGE, "g", "", "", 0, 0)), 0, 0);
-    CHECK_NEAR(metric_value(metrics_get(m, METRIC_HISTOGRAM, "h", "", "", 1, 3)), THREADS * ROUNDS, 0);
+    CHECK_NEAR(metric_value(metrics_get(m, METRIC_HISTOGRAM, "h", "", "", 1, 3)), THREADS * ROUNDS,
+               0);
     buf_fini(&b);
     metrics_free(m);
 }

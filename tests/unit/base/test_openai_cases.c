@@ -1,6 +1,7 @@
-/* Goal: every case of http_api.jsonl that a look at the body decides is decided as expected, for the gateway and for the engine; every
- * scripted upstream of sse.jsonl is judged complete or not as expected, with the expected text.
- * Method: the shared case files themselves; what only a running server can know (unknown model, context length) is told apart by id. */
+/* Goal: every case of http_api.jsonl that a look at the body decides is decided as expected, for
+ * the gateway and for the engine; every scripted upstream of sse.jsonl is judged complete or not as
+ * expected, with the expected text. Method: the shared case files themselves; what only a running
+ * server can know (unknown model, context length) is told apart by id. */
 #include "base/openai.h"
 #include "base/sse.h"
 #include "tests/check.h"
@@ -25,11 +26,15 @@ static void repeat(struct buf *b, const char *text, int64_t times)
 
 static void generate(struct buf *b, const json_t *gen)
 {
-    const char *kind = json_string_value(json_object_get(gen, "kind")), *field = json_string_value(json_object_get(gen, "field"));
-    const char *text = json_string_value(json_object_get(gen, "text")), *leaf = json_string_value(json_object_get(gen, "leaf"));
-    int64_t count = json_integer_value(json_object_get(gen, "count")), times = json_integer_value(json_object_get(gen, "times"));
+    const char *kind = json_string_value(json_object_get(gen, "kind")),
+               *field = json_string_value(json_object_get(gen, "field"));
+    const char *text = json_string_value(json_object_get(gen, "text")),
+               *leaf = json_string_value(json_object_get(gen, "leaf"));
+    int64_t count = json_integer_value(json_object_get(gen, "count")),
+            times = json_integer_value(json_object_get(gen, "times"));
     int64_t depth = json_integer_value(json_object_get(gen, "depth"));
-    const char *start = "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"Say hi.\"}]";
+    const char *start =
+        "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"Say hi.\"}]";
     if (!strcmp(kind, "nest")) {
         buf_printf(b, "%s,\"%s\":", start, field);
         repeat(b, json_string_value(json_object_get(gen, "open")), depth);
@@ -95,7 +100,8 @@ static void check_error_object(const char *id, const struct openai_error *e, con
     buf_init(&b, 4096);
     openai_error_write(&b, e);
     CHECK_AT(json_parse(buf_view(&b), 0, &v, NULL) == OK, "%s: the error object is no JSON", id);
-    CHECK_AT(e->status == 400 && *e->message && *e->type, "%s: status %d, message %s", id, e->status, e->message);
+    CHECK_AT(e->status == 400 && *e->message && *e->type, "%s: status %d, message %s", id,
+             e->status, e->message);
     CHECK_AT(!param.p || str_eqz(param, e->param) || !*e->param, "%s: param is %s", id, e->param);
     json_decref(v);
     buf_fini(&b);
@@ -105,7 +111,8 @@ static void check_case(const json_t *c, enum openai_kind kind, enum openai_stric
 {
     const char *id = json_string_value(json_object_get(c, "id"));
     const json_t *expect = json_object_get(c, "expect");
-    bool image = strstr(json_string_value(json_object_get(c, "title")), "image part") && strict == OPENAI_GATEWAY;
+    bool image = strstr(json_string_value(json_object_get(c, "title")), "image part") &&
+                 strict == OPENAI_GATEWAY;
     bool may_fail = !image && (has_status(expect, 400) || has_status(expect, 413));
     bool may_pass = image || has_status(expect, 200) || has_status(expect, 404);
     struct buf body;
@@ -114,7 +121,8 @@ static void check_case(const json_t *c, enum openai_kind kind, enum openai_stric
         struct openai_request r;
         struct openai_error e;
         enum err code = openai_parse(&r, kind, buf_view(&body), strict, &e);
-        CHECK_AT(code ? may_fail : may_pass, "%s (strict %d): %s %s", id, strict, err_name(code), code ? e.message : "");
+        CHECK_AT(code ? may_fail : may_pass, "%s (strict %d): %s %s", id, strict, err_name(code),
+                 code ? e.message : "");
         if (code)
             check_error_object(id, &e, expect);
         else
@@ -129,8 +137,10 @@ TEST(bodies_of_the_http_cases_are_taken_or_refused_as_expected)
     int seen = 0;
     case_file_load(&f, TEST_DATA "/http_api.jsonl");
     for (int i = 0; i < f.n; i++) {
-        struct str path = json_member_str(f.cases[i], "path"), area = json_member_str(f.cases[i], "area");
-        if (json_object_get(f.cases[i], "raw") || str_eqz(area, "http") || listed(later, json_member_str(f.cases[i], "id")))
+        struct str path = json_member_str(f.cases[i], "path"),
+                   area = json_member_str(f.cases[i], "area");
+        if (json_object_get(f.cases[i], "raw") || str_eqz(area, "http") ||
+            listed(later, json_member_str(f.cases[i], "id")))
             continue;
         enum openai_kind kind = str_eqz(path, "/v1/completions")  ? OPENAI_COMPLETION
                                 : str_eqz(path, "/v1/embeddings") ? OPENAI_EMBEDDING
@@ -164,7 +174,8 @@ static void play_step(struct sse_reader *reader, struct run *r, const json_t *st
     const json_t *gen = json_object_get(step, "gen");
     if (gen) {
         buf_z(&b, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"");
-        repeat(&b, json_string_value(json_object_get(gen, "content_repeat")), json_integer_value(json_object_get(gen, "times")));
+        repeat(&b, json_string_value(json_object_get(gen, "content_repeat")),
+               json_integer_value(json_object_get(gen, "times")));
         buf_z(&b, "\"}}]}\n\n");
     }
     case_base64(&b, json_member_str(step, "b64"));
@@ -178,15 +189,20 @@ static void check_text(const char *id, const struct openai_answer *a, const json
                  *usage = json_object_get(expect, "usage");
     struct str got = json_member_str(a->choices[0].message, "content");
     if (text) CHECK_AT(str_eq(got, json_str(text)), "%s: %.*s", id, (int)got.n, got.p ? got.p : "");
-    if (json_object_get(expect, "text_len")) CHECK_INT(got.n, json_integer_value(json_object_get(expect, "text_len")));
+    if (json_object_get(expect, "text_len"))
+        CHECK_INT(got.n, json_integer_value(json_object_get(expect, "text_len")));
     struct str finish = json_member_str(expect, "finish");
-    if (finish.p) CHECK_AT(str_eqz(finish, a->choices[0].finish_reason), "%s: finish %s", id, a->choices[0].finish_reason);
+    if (finish.p)
+        CHECK_AT(str_eqz(finish, a->choices[0].finish_reason), "%s: finish %s", id,
+                 a->choices[0].finish_reason);
     for (int i = 0; texts && i < a->n_choices; i++) {
         char key[4] = {(char)('0' + i)};
-        CHECK(str_eq(json_member_str(texts, key), json_member_str(a->choices[i].message, "content")));
+        CHECK(
+            str_eq(json_member_str(texts, key), json_member_str(a->choices[i].message, "content")));
     }
     if (json_is_object(usage))
-        CHECK_INT(a->usage.completion_tokens, json_integer_value(json_object_get(usage, "completion_tokens")));
+        CHECK_INT(a->usage.completion_tokens,
+                  json_integer_value(json_object_get(usage, "completion_tokens")));
 }
 
 /* An answer that must not be stored as it came: incomplete, an error, or damaged. */
@@ -197,13 +213,15 @@ static void check_upstream(const json_t *c)
 {
     struct run r = {openai_collector_new(OPENAI_CHAT, 4 << 20), false, false};
     struct sse_reader *reader = sse_reader_new(4 << 20);
-    const json_t *steps = json_object_get(json_object_get(c, "upstream"), "steps"), *expect = json_object_get(c, "expect");
+    const json_t *steps = json_object_get(json_object_get(c, "upstream"), "steps"),
+                 *expect = json_object_get(c, "expect");
     for (size_t i = 0; i < json_array_size(steps); i++)
         play_step(reader, &r, json_array_get(steps, i));
     struct openai_answer a;
     const char *id = json_string_value(json_object_get(c, "id"));
     bool whole = openai_collector_take(r.c, &a) == OK, want = !listed(unfit, str_of(id));
-    CHECK_AT(whole == want, "%s: taken %d, expected %d (done %d, refused %d)", id, whole, want, r.done, r.refused);
+    CHECK_AT(whole == want, "%s: taken %d, expected %d (done %d, refused %d)", id, whole, want,
+             r.done, r.refused);
     if (whole) check_text(id, &a, expect);
     if (whole) openai_answer_fini(&a);
     sse_reader_free(reader);
@@ -218,7 +236,9 @@ TEST(scripted_upstreams_are_judged_complete_or_not)
     for (int i = 0; i < f.n; i++) {
         const json_t *up = json_object_get(f.cases[i], "upstream");
         struct str type = json_member_str(json_object_get(up, "headers"), "Content-Type");
-        if (!str_eqz(json_member_str(f.cases[i], "kind"), "upstream") || !str_starts(type, STR("text/event-stream"))) continue;
+        if (!str_eqz(json_member_str(f.cases[i], "kind"), "upstream") ||
+            !str_starts(type, STR("text/event-stream")))
+            continue;
         check_upstream(f.cases[i]);
         seen++;
     }

@@ -34,31 +34,37 @@ static void count(void *arg, enum err code, const struct redis_reply *reply)
     if (!reply) return;
     t->kind = reply->kind;
     t->integer = reply->integer;
-    snprintf(t->text, sizeof t->text, "%.*s", (int)reply->text.n, reply->text.p ? reply->text.p : "");
+    snprintf(t->text, sizeof t->text, "%.*s", (int)reply->text.n,
+             reply->text.p ? reply->text.p : "");
 }
 
 struct goal {
     const struct tally *t;
     int n;
 };
-static bool reached(void *arg) { return ((struct goal *)arg)->t->n >= ((struct goal *)arg)->n; }
+static bool reached(void *arg)
+{
+    return ((struct goal *)arg)->t->n >= ((struct goal *)arg)->n;
+}
 static bool wait_for(struct fixture *f, const struct tally *t, int n, int ms)
 {
     return fixture_until(f, reached, &(struct goal){t, n}, ms);
 }
 
-#define OPEN_WITH(f, r, timeout, ...) \
-    struct fixture f = {.extra = {__VA_ARGS__}}; \
-    struct redis *r = NULL; \
-    if (!fixture_server_exists()) SKIP("redis-server is not installed"); \
-    log_set_level(LOG_ERROR); \
-    REQUIRE(fixture_open(&f)); \
-    REQUIRE(redis_open(&r, f.loop, &(struct redis_options){.url = f.url, .command_timeout_ms = timeout}, NULL) == OK); \
+#define OPEN_WITH(f, r, timeout, ...)                                                              \
+    struct fixture f = {.extra = {__VA_ARGS__}};                                                   \
+    struct redis *r = NULL;                                                                        \
+    if (!fixture_server_exists()) SKIP("redis-server is not installed");                           \
+    log_set_level(LOG_ERROR);                                                                      \
+    REQUIRE(fixture_open(&f));                                                                     \
+    REQUIRE(redis_open(&r, f.loop,                                                                 \
+                       &(struct redis_options){.url = f.url, .command_timeout_ms = timeout},       \
+                       NULL) == OK);                                                               \
     CHECK(fixture_until(&f, fixture_usable, r, 3000));
 /* Patient, so that a busy machine fails no test; those about time-outs use the default of 50 ms. */
 #define OPEN(f, r, ...) OPEN_WITH(f, r, 2000, __VA_ARGS__)
-#define CLOSE(f, r) \
-    redis_close(r); \
+#define CLOSE(f, r)                                                                                \
+    redis_close(r);                                                                                \
     fixture_close(&f)
 
 TEST(every_kind_of_reply_arrives)
@@ -154,7 +160,8 @@ TEST(a_short_freeze_costs_one_timeout_and_the_late_reply_is_dropped)
     kill(f.pid, SIGSTOP);
     redis_commandf(r, 0, count, &t, "INCR n");
     CHECK(wait_for(&f, &t, 1, 3000));
-    CHECK_AT(t.timeout == 1 && t.last_ms - start >= 49, "timeout %d after %d ms", t.timeout, (int)(t.last_ms - start));
+    CHECK_AT(t.timeout == 1 && t.last_ms - start >= 49, "timeout %d after %d ms", t.timeout,
+             (int)(t.last_ms - start));
     CHECK(!redis_usable(r));
     for (int i = 0; i < 100; i++)
         redis_commandf(r, 0, count, &after, "INCR n");
@@ -162,7 +169,8 @@ TEST(a_short_freeze_costs_one_timeout_and_the_late_reply_is_dropped)
     CHECK(after.unavailable == 100);
     kill(f.pid, SIGCONT);
     CHECK(fixture_until(&f, fixture_usable, r, 3000));
-    if (clock_ms() - start < 900) CHECK_INT(redis_stats(r).reconnects, 0); /* not so long that it counts as a hang */
+    if (clock_ms() - start < 900)
+        CHECK_INT(redis_stats(r).reconnects, 0); /* not so long that it counts as a hang */
     redis_commandf(r, 2000, count, &after, "INCR n");
     CHECK(wait_for(&f, &after, 101, 3000));
     CHECK(after.ok == 1 && after.integer == 2 && t.n == 1);
@@ -211,7 +219,10 @@ TEST(a_command_that_may_take_long_is_not_a_hang)
     CLOSE(f, r);
 }
 
-static void add_one(void *arg) { ++*(int *)arg; }
+static void add_one(void *arg)
+{
+    ++*(int *)arg;
+}
 
 TEST(password_database_and_library_are_ready_before_on_connect)
 {
@@ -237,8 +248,10 @@ TEST(password_database_and_library_are_ready_before_on_connect)
         redis_close(r);
     }
     snprintf(url, sizeof url, "redis://:p%%40ss@localhost:%d/3", tcp);
-    REQUIRE(redis_open(&r, f.loop, &(struct redis_options){.url = url, .command_timeout_ms = 2000}, NULL) == OK);
-    redis_use_library(r, STR("#!lua name=t\nredis.register_function('three', function() return 3 end)"));
+    REQUIRE(redis_open(&r, f.loop, &(struct redis_options){.url = url, .command_timeout_ms = 2000},
+                       NULL) == OK);
+    redis_use_library(
+        r, STR("#!lua name=t\nredis.register_function('three', function() return 3 end)"));
     redis_on_connect(r, add_one, &connects);
     CHECK(fixture_until(&f, fixture_usable, r, 3000));
     redis_commandf(r, 0, count, &t, "FCALL three 0");
@@ -287,7 +300,9 @@ TEST(closing_cancels_what_waits_even_inside_a_callback)
         redis_commandf(r, 0, count, &t, "PING");
     redis_close(r);
     CHECK(t.n == 100 && t.cancelled == 100);
-    REQUIRE(redis_open(&r, f.loop, &(struct redis_options){.url = f.url, .command_timeout_ms = 2000}, NULL) == OK);
+    REQUIRE(redis_open(&r, f.loop,
+                       &(struct redis_options){.url = f.url, .command_timeout_ms = 2000},
+                       NULL) == OK);
     CHECK(fixture_until(&f, fixture_usable, r, 3000));
     struct tally after = {0};
     struct closing c = {r, &after, 0};
@@ -312,7 +327,8 @@ static void *serve(void *arg)
     int c;
     while ((c = accept(k->fd, NULL, NULL)) >= 0) {
         char in[512];
-        if (read(c, in, sizeof in) > 0 && write(c, "+PONG\r\n", 7) == 7) (void)!write(c, k->bytes, k->n);
+        if (read(c, in, sizeof in) > 0 && write(c, "+PONG\r\n", 7) == 7)
+            (void)!write(c, k->bytes, k->n);
         usleep(20000);
         close(c);
     }
@@ -351,8 +367,12 @@ static void check_fake(const char *bytes, size_t n)
 TEST(nonsense_from_a_peer_is_a_lost_connection)
 {
     static const struct str rows[] = {
-        STR("+OK\r\n+OK\r\n"),           STR("%1\r\n"), STR("*1152921504606846976\r\n"),
-        STR("$9223372036854775807\r\n"), STR("\0\0\0"), STR("*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n")};
+        STR("+OK\r\n+OK\r\n"),
+        STR("%1\r\n"),
+        STR("*1152921504606846976\r\n"),
+        STR("$9223372036854775807\r\n"),
+        STR("\0\0\0"),
+        STR("*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n")};
     log_set_level(LOG_ERROR);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         check_fake(rows[i].p, rows[i].n);

@@ -9,8 +9,12 @@
 static void note(struct buf *log, const struct redis_reply *v)
 {
     switch (v->kind) {
-    case REDIS_NIL: buf_z(log, "nil"); break;
-    case REDIS_INTEGER: buf_printf(log, "%lld", (long long)v->integer); break;
+    case REDIS_NIL:
+        buf_z(log, "nil");
+        break;
+    case REDIS_INTEGER:
+        buf_printf(log, "%lld", (long long)v->integer);
+        break;
     case REDIS_ARRAY:
         buf_char(log, '[');
         for (size_t i = 0; i < v->n_items; i++) {
@@ -19,7 +23,9 @@ static void note(struct buf *log, const struct redis_reply *v)
         }
         buf_char(log, ']');
         break;
-    default: buf_char(log, v->kind == REDIS_STATUS ? '+' : v->kind == REDIS_ERROR ? '-' : '\''); buf_str(log, v->text);
+    default:
+        buf_char(log, v->kind == REDIS_STATUS ? '+' : v->kind == REDIS_ERROR ? '-' : '\'');
+        buf_str(log, v->text);
     }
 }
 
@@ -43,8 +49,9 @@ static enum err feed(struct redis_reader *r, struct str s, struct buf *log)
 
 TEST(replies_come_out_the_same_however_the_bytes_are_cut)
 {
-    struct str in =
-        STR("+OK\r\n-ERR no\r\n:-42\r\n$5\r\na\0b\r\n\r\n$0\r\n\r\n$-1\r\n*-1\r\n*0\r\n*3\r\n$1\r\na\r\n*2\r\n:1\r\n$-1\r\n+x\r\n");
+    struct str in = STR("+OK\r\n-ERR "
+                        "no\r\n:-42\r\n$5\r\na\0b\r\n\r\n$0\r\n\r\n$-1\r\n*-1\r\n*0\r\n*3\r\n$"
+                        "1\r\na\r\n*2\r\n:1\r\n$-1\r\n+x\r\n");
     struct str want = STR("+OK;-ERR no;-42;'a\0b\r\n;';nil;nil;[];['a [1 nil] +x];");
     for (size_t cut = 0; cut <= in.n + 1; cut++) {
         struct buf log;
@@ -65,16 +72,17 @@ TEST(replies_come_out_the_same_however_the_bytes_are_cut)
 
 TEST(what_is_no_reply_is_refused)
 {
-    static const char *const bad[] = {"HTTP/1.1 400\r\n",
-                                      "%1\r\n+a\r\n+b\r\n",
-                                      "*1152921504606846976\r\n",
-                                      "*101\r\n",
-                                      "*9223372036854775807\r\n",
-                                      "*-2\r\n",
-                                      "$-2\r\n",
-                                      "$x\r\n",
-                                      "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n",
-                                      "*60\r\n*60\r\n"};
+    static const char *const bad[] = {
+        "HTTP/1.1 400\r\n",
+        "%1\r\n+a\r\n+b\r\n",
+        "*1152921504606846976\r\n",
+        "*101\r\n",
+        "*9223372036854775807\r\n",
+        "*-2\r\n",
+        "$-2\r\n",
+        "$x\r\n",
+        "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n",
+        "*60\r\n*60\r\n"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct buf log;
         buf_init(&log, 1000);
@@ -125,8 +133,10 @@ TEST(stream_ids_are_compared_as_numbers)
     struct redis_id a, b;
     CHECK_INT(redis_id_parse(STR("9-18446744073709551615"), &a), OK);
     CHECK_INT(redis_id_parse(STR("10-0"), &b), OK);
-    CHECK(redis_id_compare(a, b) < 0 && redis_id_compare(b, a) > 0 && redis_id_compare(a, a) == 0 && a.seq == UINT64_MAX);
-    static const char *const bad[] = {"", "-", "1", "1-", "-1", "1-x", "1-18446744073709551616", "+1-1", "1- 1"};
+    CHECK(redis_id_compare(a, b) < 0 && redis_id_compare(b, a) > 0 && redis_id_compare(a, a) == 0 &&
+          a.seq == UINT64_MAX);
+    static const char *const bad[] = {
+        "", "-", "1", "1-", "-1", "1-x", "1-18446744073709551616", "+1-1", "1- 1"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         CHECK_AT(redis_id_parse(str_of(bad[i]), &a) == ERR_INVALID, "%s passed", bad[i]);
 }
@@ -159,14 +169,26 @@ TEST(urls_are_read_or_refused_with_a_reason)
         CHECK_Z(a.password, good[i].password);
         CHECK(a.port == good[i].port && a.db == good[i].db);
     }
-    static const char *const bad[] = {
-        "",           "localhost:6379", "http://h",       "rediss://h",  "unix:",          "redis://h:0",    "redis://h:65536",
-        "redis://h:", "redis://[::1",   "redis://[::1]x", "redis://h/x", "redis://:%zz@h", "redis://:%00@h", "redis://:%4@h"};
+    static const char *const bad[] = {"",
+                                      "localhost:6379",
+                                      "http://h",
+                                      "rediss://h",
+                                      "unix:",
+                                      "redis://h:0",
+                                      "redis://h:65536",
+                                      "redis://h:",
+                                      "redis://[::1",
+                                      "redis://[::1]x",
+                                      "redis://h/x",
+                                      "redis://:%zz@h",
+                                      "redis://:%00@h",
+                                      "redis://:%4@h"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct redis_address a;
         struct errmsg e = {0};
-        CHECK_AT(redis_address_parse(bad[i], &a, &e) != OK && str_starts(str_of(e.text), STR("redis url: ")), "%s: %s", bad[i],
-                 e.text);
+        CHECK_AT(redis_address_parse(bad[i], &a, &e) != OK &&
+                     str_starts(str_of(e.text), STR("redis url: ")),
+                 "%s: %s", bad[i], e.text);
     }
 }
 

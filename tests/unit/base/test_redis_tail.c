@@ -16,7 +16,8 @@ struct seen {
 static void on_item(void *arg, struct str id, const struct str *fields, size_t n_fields)
 {
     struct seen *s = arg;
-    CHECK(n_fields == 4 && str_eqz(fields[0], "n") && str_eqz(fields[2], "text") && str_eq(fields[3], STR("a\0b")));
+    CHECK(n_fields == 4 && str_eqz(fields[0], "n") && str_eqz(fields[2], "text") &&
+          str_eq(fields[3], STR("a\0b")));
     int64_t n = 0;
     CHECK(str_to_i64(fields[1], 0, INT32_MAX, &n) == OK);
     if (s->n && n != s->last + 1) s->out_of_order++;
@@ -26,14 +27,18 @@ static void on_item(void *arg, struct str id, const struct str *fields, size_t n
     if (++s->n == s->close_at) redis_tail_close(s->tail);
 }
 
-static void on_gap(void *arg) { ((struct seen *)arg)->gaps++; }
+static void on_gap(void *arg)
+{
+    ((struct seen *)arg)->gaps++;
+}
 
 static void add(struct redis *r, int from, int n, int keep)
 {
     struct str text = STR("a\0b");
     for (int i = from; i < from + n; i++) {
         if (keep)
-            redis_commandf(r, 5000, NULL, NULL, "XADD s MAXLEN = %d * n %d text %b", keep, i, &text);
+            redis_commandf(r, 5000, NULL, NULL, "XADD s MAXLEN = %d * n %d text %b", keep, i,
+                           &text);
         else
             redis_commandf(r, 5000, NULL, NULL, "XADD s * n %d text %b", i, &text);
     }
@@ -43,8 +48,14 @@ struct goal {
     const struct seen *s;
     int n;
 };
-static bool reached(void *arg) { return ((struct goal *)arg)->s->n >= ((struct goal *)arg)->n; }
-static bool gapped(void *arg) { return ((struct goal *)arg)->s->gaps >= ((struct goal *)arg)->n; }
+static bool reached(void *arg)
+{
+    return ((struct goal *)arg)->s->n >= ((struct goal *)arg)->n;
+}
+static bool gapped(void *arg)
+{
+    return ((struct goal *)arg)->s->gaps >= ((struct goal *)arg)->n;
+}
 static bool wait_items(struct fixture *f, const struct seen *s, int n)
 {
     return fixture_until(f, reached, &(struct goal){s, n}, 4000);
@@ -54,19 +65,20 @@ static bool wait_gaps(struct fixture *f, const struct seen *s, int n)
     return fixture_until(f, gapped, &(struct goal){s, n}, 4000);
 }
 
-#define OPEN(f, r, ...)                                                                                                            \
-    struct fixture f = {.extra = {__VA_ARGS__}};                                                                                   \
-    struct redis *r = NULL;                                                                                                        \
-    if (!fixture_server_exists()) SKIP("redis-server is not installed");                                                           \
-    log_set_level(LOG_ERROR);                                                                                                      \
-    REQUIRE(fixture_open(&f));                                                                                                     \
-    struct redis_options options = {.url = f.url, .command_timeout_ms = 2000};                                                     \
-    REQUIRE(redis_open(&r, f.loop, &options, NULL) == OK);                                                                         \
+#define OPEN(f, r, ...)                                                                            \
+    struct fixture f = {.extra = {__VA_ARGS__}};                                                   \
+    struct redis *r = NULL;                                                                        \
+    if (!fixture_server_exists()) SKIP("redis-server is not installed");                           \
+    log_set_level(LOG_ERROR);                                                                      \
+    REQUIRE(fixture_open(&f));                                                                     \
+    struct redis_options options = {.url = f.url, .command_timeout_ms = 2000};                     \
+    REQUIRE(redis_open(&r, f.loop, &options, NULL) == OK);                                         \
     CHECK(fixture_until(&f, fixture_usable, r, 3000));
-#define CLOSE(f, r)                                                                                                                \
-    redis_close(r);                                                                                                                \
+#define CLOSE(f, r)                                                                                \
+    redis_close(r);                                                                                \
     fixture_close(&f)
-#define TAIL(s, after) ((s).tail = redis_tail_open(f.loop, &options, STR("s"), str_of(after), on_item, on_gap, &(s)))
+#define TAIL(s, after)                                                                             \
+    ((s).tail = redis_tail_open(f.loop, &options, STR("s"), str_of(after), on_item, on_gap, &(s)))
 
 TEST(entries_come_in_order_from_the_start_or_from_now)
 {
@@ -84,9 +96,10 @@ TEST(entries_come_in_order_from_the_start_or_from_now)
     CHECK(wait_items(&f, &fresh, 500));
     TAIL(rest, middle);
     CHECK(wait_items(&f, &rest, 500));
-    CHECK(all.first == 0 && fresh.first == 1000 && rest.first == 1000 && !all.out_of_order && !fresh.out_of_order &&
-          !rest.out_of_order);
-    CHECK(all.n == 1500 && fresh.n == 500 && rest.n == 500 && !all.gaps && !fresh.gaps && !rest.gaps);
+    CHECK(all.first == 0 && fresh.first == 1000 && rest.first == 1000 && !all.out_of_order &&
+          !fresh.out_of_order && !rest.out_of_order);
+    CHECK(all.n == 1500 && fresh.n == 500 && rest.n == 500 && !all.gaps && !fresh.gaps &&
+          !rest.gaps);
     redis_tail_close(all.tail);
     redis_tail_close(fresh.tail);
     redis_tail_close(rest.tail);
@@ -176,11 +189,13 @@ TEST(trimming_past_our_position_is_a_gap_and_trimming_up_to_it_is_none)
     add(r, 100, 50, 0);
     CHECK(wait_items(&f, &s, 150));
     CHECK(s.gaps == 0 && !s.out_of_order);
-    redis_commandf(r, 5000, NULL, NULL, "CLIENT KILL TYPE normal SKIPME yes"); /* away while 90 of 100 are trimmed */
+    redis_commandf(r, 5000, NULL, NULL,
+                   "CLIENT KILL TYPE normal SKIPME yes"); /* away while 90 of 100 are trimmed */
     add(r, 150, 100, 10);
     CHECK(wait_items(&f, &s, 160));
     CHECK(s.gaps == 1 && s.last == 249 && s.out_of_order == 1);
-    redis_commandf(r, 5000, NULL, NULL, "CLIENT KILL TYPE normal SKIPME yes"); /* away while all are trimmed */
+    redis_commandf(r, 5000, NULL, NULL,
+                   "CLIENT KILL TYPE normal SKIPME yes"); /* away while all are trimmed */
     add(r, 250, 10, 0);
     redis_commandf(r, 5000, NULL, NULL, "XTRIM s MAXLEN 0");
     CHECK(wait_gaps(&f, &s, 2));

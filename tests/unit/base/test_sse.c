@@ -35,8 +35,8 @@ static void check_cut(struct str in, size_t cut, bool single, const char *want, 
         CHECK_INT(feed(r, str_sub(in, 0, cut), &log), OK);
         CHECK_INT(feed(r, str_sub(in, cut, in.n), &log), OK);
     }
-    CHECK_AT(str_eqz(buf_view(&log), want), "cut %zu single %d of \"%.*s\": %.*s, not %s", cut, single, (int)in.n, in.p,
-             STR_ARG(buf_view(&log)), want);
+    CHECK_AT(str_eqz(buf_view(&log), want), "cut %zu single %d of \"%.*s\": %.*s, not %s", cut,
+             single, (int)in.n, in.p, STR_ARG(buf_view(&log)), want);
     CHECK_AT(sse_reader_pending(r) == pending, "cut %zu: pending is %d", cut, !pending);
     sse_reader_free(r);
     buf_fini(&log);

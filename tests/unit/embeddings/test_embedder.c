@@ -46,7 +46,8 @@ static void note(void *arg, enum err code, const float *vector, size_t dim)
 /* False when no answer came within 10 s. */
 static bool answered(struct answer *a)
 {
-    for (int i = 0; i < 10000 && !atomic_load(&a->calls); i++) sleep_ms(1);
+    for (int i = 0; i < 10000 && !atomic_load(&a->calls); i++)
+        sleep_ms(1);
     return atomic_load(&a->calls) == 1;
 }
 
@@ -59,12 +60,14 @@ static void hold(void *arg, enum err code, const float *vector, size_t dim)
     struct gate *g = arg;
     (void)code, (void)vector, (void)dim;
     atomic_store(&g->entered, 1);
-    while (!atomic_load(&g->open)) sleep_ms(1);
+    while (!atomic_load(&g->open))
+        sleep_ms(1);
 }
 static void close_gate(struct embedder *em, struct gate *g)
 {
     if (embedder_submit(em, STR("how do i open the gate"), 60000, hold, g) != OK) abort();
-    while (!atomic_load(&g->entered)) sleep_ms(1);
+    while (!atomic_load(&g->entered))
+        sleep_ms(1);
 }
 
 TEST(a_text_gets_the_encoders_vector)
@@ -99,8 +102,10 @@ TEST(what_the_encoder_refuses_comes_back_as_such)
     REQUIRE(em);
     float out[DIM];
     char many[600];
-    for (size_t i = 0; i < sizeof many; i++) many[i] = i % 2 ? ' ' : 'a';
-    CHECK_INT(embedder_embed_sync(em, STR("\xe4\xbd\xa0\xe5\xa5\xbd\xe4\xb8\x96\xe7\x95\x8c"), out), ERR_UNSUPPORTED);
+    for (size_t i = 0; i < sizeof many; i++)
+        many[i] = i % 2 ? ' ' : 'a';
+    CHECK_INT(embedder_embed_sync(em, STR("\xe4\xbd\xa0\xe5\xa5\xbd\xe4\xb8\x96\xe7\x95\x8c"), out),
+              ERR_UNSUPPORTED);
     CHECK_INT(embedder_embed_sync(em, (struct str){many, 400}, out), ERR_TOO_LARGE);
     CHECK_INT(embedder_embed_sync(em, (struct str){many, 501}, out), ERR_TOO_LARGE);
     struct embedder_stats s;
@@ -118,10 +123,12 @@ TEST(a_full_queue_turns_away)
     struct answer a[4] = {0};
     REQUIRE(em);
     close_gate(em, &g);
-    for (int i = 0; i < 3; i++) CHECK_INT(embedder_submit(em, STR("refund"), 60000, note, &a[i]), OK);
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(embedder_submit(em, STR("refund"), 60000, note, &a[i]), OK);
     CHECK_INT(embedder_submit(em, STR("refund"), 60000, note, &a[3]), ERR_FULL);
     atomic_store(&g.open, 1);
-    for (int i = 0; i < 3; i++) CHECK(answered(&a[i]) && a[i].code == OK);
+    for (int i = 0; i < 3; i++)
+        CHECK(answered(&a[i]) && a[i].code == OK);
     CHECK_INT(atomic_load(&a[3].calls), 0);
     struct embedder_stats s;
     embedder_stats_read(em, &s);
@@ -168,7 +175,8 @@ TEST(closing_cancels_what_waits)
     struct answer a[5] = {0};
     REQUIRE(em);
     close_gate(em, &g);
-    for (int i = 0; i < 5; i++) CHECK_INT(embedder_submit(em, STR("card"), 60000, note, &a[i]), OK);
+    for (int i = 0; i < 5; i++)
+        CHECK_INT(embedder_submit(em, STR("card"), 60000, note, &a[i]), OK);
     pthread_t opener;
     pthread_create(&opener, NULL, open_soon, &g);
     embedder_close(em); /* begins while the gate is still closed */
@@ -182,7 +190,8 @@ TEST(closing_cancels_what_waits)
 /* ---- many threads ---- */
 
 enum { THREADS = 4, EACH = 200, WORDS = 12 };
-static const char *const words[WORDS] = {"order", "card", "how", "do", "i", "pay", "refund", "my", "price", "48213", "?", "change"};
+static const char *const words[WORDS] = {"order",  "card", "how",   "do",    "i", "pay",
+                                         "refund", "my",   "price", "48213", "?", "change"};
 struct client {
     struct embedder *em;
     int seed, n_accepted, n_full;
@@ -192,7 +201,8 @@ struct client {
 
 static void text_number(int n, char out[128])
 {
-    snprintf(out, 128, "%s %s %s %d", words[n % WORDS], words[n / 3 % WORDS], words[n / 7 % WORDS], n);
+    snprintf(out, 128, "%s %s %s %d", words[n % WORDS], words[n / 3 % WORDS], words[n / 7 % WORDS],
+             n);
 }
 
 static void *client_run(void *arg)
@@ -204,8 +214,10 @@ static void *client_run(void *arg)
         text_number(c->text_of[i], text);
         int deadline = i % 5 == 4 ? 1 : 60000;
         enum err code = embedder_submit(c->em, str_of(text), deadline, note, &c->answers[i]);
-        if (code == OK) c->n_accepted++;
-        else if (code == ERR_FULL) c->n_full++;
+        if (code == OK)
+            c->n_accepted++;
+        else if (code == ERR_FULL)
+            c->n_full++;
         if (code) c->text_of[i] = -1;
         if (i % 16 == 0) sleep_ms(1);
     }
@@ -227,7 +239,8 @@ TEST(each_text_is_answered_once_under_load)
         clients[t].seed = t;
         pthread_create(&threads[t], NULL, client_run, &clients[t]);
     }
-    for (int t = 0; t < THREADS; t++) pthread_join(threads[t], NULL);
+    for (int t = 0; t < THREADS; t++)
+        pthread_join(threads[t], NULL);
     int timeouts = 0, accepted = 0;
     for (int t = 0; t < THREADS; t++)
         for (int i = 0; i < EACH; i++) {
@@ -257,7 +270,8 @@ TEST(each_text_is_answered_once_under_load)
     CHECK(s.memo_entries <= 20);
     embedder_close(em);
     for (int t = 0; t < THREADS; t++)
-        for (int i = 0; i < EACH; i++) CHECK(atomic_load(&clients[t].answers[i].calls) <= 1);
+        for (int i = 0; i < EACH; i++)
+            CHECK(atomic_load(&clients[t].answers[i].calls) <= 1);
     encoder_close(enc);
     mem_free(clients);
 }
@@ -267,8 +281,9 @@ TEST(options_out_of_range_are_named)
     static const struct {
         struct embedder_options o;
         const char *want;
-    } cases[] = {{{.n_threads = 65}, "n_threads"},   {{.batch_max = 5000}, "batch_max"}, {{.queue_max = -1}, "queue_max"},
-                 {{.memo_entries = -2}, "memo_entries"}, {{.deadline_ms = -5}, "deadline_ms"}, {{.isa = "mmx"}, "mmx"}};
+    } cases[] = {{{.n_threads = 65}, "n_threads"},     {{.batch_max = 5000}, "batch_max"},
+                 {{.queue_max = -1}, "queue_max"},     {{.memo_entries = -2}, "memo_entries"},
+                 {{.deadline_ms = -5}, "deadline_ms"}, {{.isa = "mmx"}, "mmx"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct embedder *em;
         struct errmsg e = {0};

@@ -23,7 +23,8 @@ TEST(random_use_agrees_with_an_ordered_array)
     for (int step = 0; step < STEPS; step++) {
         int t = (int)rng_below(&rng, TEXTS), at = 0;
         float vector[2] = {(float)t, 1};
-        while (at < n && order[at] != t) at++;
+        while (at < n && order[at] != t)
+            at++;
         if (rng_below(&rng, 2)) {
             const float *got = embedder_memo_get(m, text_of(t, text));
             CHECK((got != NULL) == (at < n));
@@ -35,7 +36,8 @@ TEST(random_use_agrees_with_an_ordered_array)
             if (n < ENTRIES) n++;
             at = n - 1;
         }
-        for (; at > 0; at--) order[at] = order[at - 1];
+        for (; at > 0; at--)
+            order[at] = order[at - 1];
         order[0] = t;
         CHECK_INT(embedder_memo_entries(m), n);
     }

@@ -27,7 +27,8 @@ static struct vector_index *make(enum vector_index_kind kind, int dim, size_t hn
 {
     struct vector_index *x = NULL;
     struct errmsg e = {0};
-    struct vector_index_options o = {.kind = kind, .dim = dim, .entries_max = 5000, .hnsw_from = hnsw_from};
+    struct vector_index_options o = {
+        .kind = kind, .dim = dim, .entries_max = 5000, .hnsw_from = hnsw_from};
     if (vector_index_new(&x, &o, &e)) printf("    %s\n", e.text);
     return x;
 }
@@ -86,8 +87,14 @@ static void random_ops(enum vector_index_kind kind)
     vector_index_free(x);
 }
 
-TEST(flat_index_answers_like_a_plain_array) { random_ops(VECTOR_INDEX_FLAT); }
-TEST(faiss_index_answers_like_a_plain_array) { random_ops(VECTOR_INDEX_FAISS); }
+TEST(flat_index_answers_like_a_plain_array)
+{
+    random_ops(VECTOR_INDEX_FLAT);
+}
+TEST(faiss_index_answers_like_a_plain_array)
+{
+    random_ops(VECTOR_INDEX_FAISS);
+}
 
 static bool only_even(void *arg, uint64_t id)
 {
@@ -158,7 +165,8 @@ TEST(growing_past_the_limit_switches_to_a_graph_that_still_finds_near_vectors)
     int found = 0;
     for (int i = 0; i < N; i += 5) {
         struct vector_hit hit;
-        found += vector_index_search(x, v[i], 1, &hit, NULL, NULL) && hit.id == (uint64_t)i && hit.score > 0.999;
+        found += vector_index_search(x, v[i], 1, &hit, NULL, NULL) && hit.id == (uint64_t)i &&
+                 hit.score > 0.999;
     }
     CHECK_AT(found >= 297, "%d of 300 found themselves", found);
     mem_free(v);

@@ -2,7 +2,8 @@
 #include "gateway/controls.h"
 #include "tests/check.h"
 
-static enum err feed(struct controls *c, const char *name, const char *value, struct openai_error *e)
+static enum err feed(struct controls *c, const char *name, const char *value,
+                     struct openai_error *e)
 {
     return controls_feed(c, str_of(name), str_of(value), e);
 }
@@ -12,7 +13,8 @@ TEST(cache_control_directives_are_read_in_any_case_and_spacing)
     struct controls c;
     struct openai_error e = {0};
     controls_init(&c);
-    CHECK_INT(feed(&c, "Cache-Control", " NO-Store ,max-age = 60, x=\"1,2\", only-if-cached", &e), OK);
+    CHECK_INT(feed(&c, "Cache-Control", " NO-Store ,max-age = 60, x=\"1,2\", only-if-cached", &e),
+              OK);
     CHECK(c.no_store && c.only_if_cached && !c.skip_lookup && !c.bypass);
     CHECK_INT(c.max_age_s, 60);
     CHECK_INT(feed(&c, "cache-control", "max-age=\"30\"", &e), OK);
@@ -40,20 +42,25 @@ TEST(own_headers_are_read_and_bad_values_name_the_header)
     static const struct {
         const char *name, *value;
         bool good;
-    } cases[] = {{"x-deja-cache", "bypass", true},       {"X-Deja-Cache", "EXACT", true},        {"x-deja-cache", "refresh", true},
-                 {"x-deja-cache", "off", false},         {"x-deja-threshold", "0.97", true},     {"x-deja-threshold", "1.01", false},
-                 {"x-deja-threshold", "-0.1", false},    {"x-deja-threshold", "nan", false},     {"x-deja-threshold", "", false},
-                 {"x-deja-namespace", "faq-zh", true},   {"x-deja-namespace", "a b", false},     {"x-deja-namespace", "", false},
-                 {"x-deja-namespace", "a{b}", false},    {"x-deja-tags", "a, b ,c:1", true},     {"x-deja-tags", "a,,b", false},
-                 {"x-deja-tags", "a\"b", false},         {"x-deja-unknown", "anything", true},   {"x-other", "\x01", true}};
+    } cases[] = {{"x-deja-cache", "bypass", true},     {"X-Deja-Cache", "EXACT", true},
+                 {"x-deja-cache", "refresh", true},    {"x-deja-cache", "off", false},
+                 {"x-deja-threshold", "0.97", true},   {"x-deja-threshold", "1.01", false},
+                 {"x-deja-threshold", "-0.1", false},  {"x-deja-threshold", "nan", false},
+                 {"x-deja-threshold", "", false},      {"x-deja-namespace", "faq-zh", true},
+                 {"x-deja-namespace", "a b", false},   {"x-deja-namespace", "", false},
+                 {"x-deja-namespace", "a{b}", false},  {"x-deja-tags", "a, b ,c:1", true},
+                 {"x-deja-tags", "a,,b", false},       {"x-deja-tags", "a\"b", false},
+                 {"x-deja-unknown", "anything", true}, {"x-other", "\x01", true}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct controls c;
         struct openai_error e = {0};
         controls_init(&c);
         enum err code = feed(&c, cases[i].name, cases[i].value, &e);
-        CHECK_AT((code == OK) == cases[i].good, "%s: %s gave %s", cases[i].name, cases[i].value, err_name(code));
+        CHECK_AT((code == OK) == cases[i].good, "%s: %s gave %s", cases[i].name, cases[i].value,
+                 err_name(code));
         if (!cases[i].good) CHECK_INT(e.status, 400);
-        if (!cases[i].good) CHECK_AT(str_ieq(str_of(e.param), str_of(cases[i].name)), "param is %s", e.param);
+        if (!cases[i].good)
+            CHECK_AT(str_ieq(str_of(e.param), str_of(cases[i].name)), "param is %s", e.param);
     }
 }
 
@@ -87,7 +94,10 @@ TEST(body_member_adds_to_the_headers_and_never_loosens_them)
 {
     struct controls c;
     struct openai_error e = {0};
-    struct openai_request r = {.cache_no_store = true, .cache_ttl_s = 30, .cache_max_age_s = 100, .cache_namespace = "body"};
+    struct openai_request r = {.cache_no_store = true,
+                               .cache_ttl_s = 30,
+                               .cache_max_age_s = 100,
+                               .cache_namespace = "body"};
     controls_init(&c);
     c.max_age_s = 50;
     memcpy(c.ns, "head", 5);
@@ -96,7 +106,8 @@ TEST(body_member_adds_to_the_headers_and_never_loosens_them)
     CHECK_INT(c.max_age_s, 50);
     CHECK_INT(c.ttl_s, 30);
     CHECK_Z(c.ns, "head");
-    struct openai_request bad = {.cache_ttl_s = -1, .cache_max_age_s = -1, .cache_namespace = "a b"};
+    struct openai_request bad = {
+        .cache_ttl_s = -1, .cache_max_age_s = -1, .cache_namespace = "a b"};
     controls_init(&c);
     CHECK_INT(controls_from_body(&c, &bad, &e), ERR_INVALID);
     CHECK_Z(e.param, "cache.namespace");
@@ -104,7 +115,8 @@ TEST(body_member_adds_to_the_headers_and_never_loosens_them)
 
 TEST(hop_by_hop_headers_and_connection_lists_are_known)
 {
-    CHECK(header_is_hop(STR("Transfer-Encoding")) && header_is_hop(STR("HOST")) && header_is_hop(STR("content-length")));
+    CHECK(header_is_hop(STR("Transfer-Encoding")) && header_is_hop(STR("HOST")) &&
+          header_is_hop(STR("content-length")));
     CHECK(!header_is_hop(STR("authorization")) && !header_is_hop(STR("x-te")));
     CHECK(header_in_list(STR("close, X-Mine ,y"), STR("x-mine")));
     CHECK(!header_in_list(STR("close, X-Mine"), STR("mine")));
@@ -123,11 +135,19 @@ TEST(content_types_that_count_as_json)
     static const struct {
         const char *value;
         bool json;
-    } cases[] = {{"", true}, {"application/json", true}, {"Application/JSON; charset=UTF-8", true}, {"application/vnd.api+json", true},
-                 {"application/json; charset=\"utf-8\"; x=1", true}, {"application/json;charset=gbk", false}, {"text/plain", false},
-                 {"application/x-www-form-urlencoded", false}, {"application/jsonp", false}, {"text/json", false}};
+    } cases[] = {{"", true},
+                 {"application/json", true},
+                 {"Application/JSON; charset=UTF-8", true},
+                 {"application/vnd.api+json", true},
+                 {"application/json; charset=\"utf-8\"; x=1", true},
+                 {"application/json;charset=gbk", false},
+                 {"text/plain", false},
+                 {"application/x-www-form-urlencoded", false},
+                 {"application/jsonp", false},
+                 {"text/json", false}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        CHECK_AT(content_type_is_json(str_of(cases[i].value)) == cases[i].json, "%s", cases[i].value);
+        CHECK_AT(content_type_is_json(str_of(cases[i].value)) == cases[i].json, "%s",
+                 cases[i].value);
     CHECK(content_type_is(STR("text/event-stream; charset=utf-8"), "text/event-stream"));
     CHECK(!content_type_is(STR("text/event-streams"), "text/event-stream"));
 }
@@ -135,7 +155,8 @@ TEST(content_types_that_count_as_json)
 TEST(request_ids_with_blanks_quotes_or_control_characters_are_not_kept)
 {
     CHECK(request_id_is_good(STR("a-b_c.1/2")));
-    CHECK(!request_id_is_good(STR("")) && !request_id_is_good(STR("a b")) && !request_id_is_good(STR("a\"b")));
+    CHECK(!request_id_is_good(STR("")) && !request_id_is_good(STR("a b")) &&
+          !request_id_is_good(STR("a\"b")));
     CHECK(!request_id_is_good(STR("a\r\nb")) && !request_id_is_good(STR("\xE4\xBD\xA0")));
 }
 

@@ -12,7 +12,8 @@ TEST(fields_keep_their_order_and_survive_growth)
         snprintf(name, sizeof name, "x-%d", i);
         CHECK(headers_add(&l, str_of(name), STR("some value that makes the text grow")));
     }
-    CHECK(headers_add(&l, STR("Set-Cookie"), STR("a")) && headers_add(&l, STR("set-cookie"), STR("b")));
+    CHECK(headers_add(&l, STR("Set-Cookie"), STR("a")) &&
+          headers_add(&l, STR("set-cookie"), STR("b")));
     headers_at(&l, 42, &n, &v);
     CHECK_STR(n, "x-42");
     CHECK_STR(headers_find(&l, "SET-COOKIE"), "a");

@@ -2,7 +2,8 @@
 #include "gateway/options.h"
 #include "tests/check.h"
 
-static enum err read_with(const char *const *pairs, struct gateway_options *o, struct conf **conf, struct errmsg *e)
+static enum err read_with(const char *const *pairs, struct gateway_options *o, struct conf **conf,
+                          struct errmsg *e)
 {
     size_t n;
     const struct conf_row *rows = gateway_option_rows(&n);
@@ -29,10 +30,16 @@ TEST(open_mode_beyond_loopback_is_refused)
     struct gateway_options o;
     struct conf *c;
     struct errmsg e = {0};
-    CHECK_INT(read_with((const char *const[]){"upstream", "http://127.0.0.1:1", "host", "0.0.0.0", NULL}, &o, &c, &e), ERR_INVALID);
+    CHECK_INT(
+        read_with((const char *const[]){"upstream", "http://127.0.0.1:1", "host", "0.0.0.0", NULL},
+                  &o, &c, &e),
+        ERR_INVALID);
     CHECK_AT(strstr(e.text, "--api-keys"), "%s", e.text);
     conf_free(c);
-    CHECK_INT(read_with((const char *const[]){"upstream", "http://127.0.0.1:1", "host", "0.0.0.0", "api_keys", "f", NULL}, &o, &c, &e), OK);
+    CHECK_INT(read_with((const char *const[]){"upstream", "http://127.0.0.1:1", "host", "0.0.0.0",
+                                              "api_keys", "f", NULL},
+                        &o, &c, &e),
+              OK);
     conf_free(c);
 }
 
@@ -41,7 +48,8 @@ TEST(defaults_are_usable_with_one_upstream)
     struct gateway_options o;
     struct conf *c;
     struct errmsg e = {0};
-    CHECK_INT(read_with((const char *const[]){"upstream", "http://127.0.0.1:1", NULL}, &o, &c, &e), OK);
+    CHECK_INT(read_with((const char *const[]){"upstream", "http://127.0.0.1:1", NULL}, &o, &c, &e),
+              OK);
     CHECK_INT(o.port, 8080);
     CHECK(o.cache_exact && o.coalesce_max > 0 && o.keep_after_gone_ms == 10000);
     conf_free(c);
@@ -56,7 +64,10 @@ TEST(aliases_resolve_once_and_bad_ones_are_refused)
     struct gateway_options o;
     struct conf *c;
     struct errmsg e = {0};
-    CHECK_INT(read_with((const char *const[]){"upstream", "http://127.0.0.1:1", "model_alias", "nonsense", NULL}, &o, &c, &e), ERR_INVALID);
+    CHECK_INT(read_with((const char *const[]){"upstream", "http://127.0.0.1:1", "model_alias",
+                                              "nonsense", NULL},
+                        &o, &c, &e),
+              ERR_INVALID);
     conf_free(c);
 }
 

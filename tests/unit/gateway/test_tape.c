@@ -81,7 +81,8 @@ TEST(slow_and_fast_readers_see_equal_bytes_while_the_front_is_dropped)
         }
         for (int k = 0; k < 3; k++) {
             read_all(&t, &pos[k], true, 7, &out[k]);
-            CHECK_AT(str_eq(buf_view(&out[k]), buf_view(&all)), "reader %d differs, seed %llu", k, (unsigned long long)seed);
+            CHECK_AT(str_eq(buf_view(&out[k]), buf_view(&all)), "reader %d differs, seed %llu", k,
+                     (unsigned long long)seed);
             buf_fini(&out[k]);
         }
         buf_fini(&all);

@@ -15,7 +15,8 @@ static inline bool case_read_file(const char *path, struct buf *out)
     char piece[65536];
     FILE *f = fopen(path, "rb");
     if (!f) return false;
-    for (size_t n; (n = fread(piece, 1, sizeof piece, f)) > 0;) buf_add(out, piece, n);
+    for (size_t n; (n = fread(piece, 1, sizeof piece, f)) > 0;)
+        buf_add(out, piece, n);
     fclose(f);
     return !buf_failed(out);
 }
@@ -53,7 +54,8 @@ static inline const char *case_text(const json_t *v, const char *key)
 
 static inline void case_base64(const char *s, struct buf *out)
 {
-    static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    static const char alphabet[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     unsigned bits = 0, n_bits = 0;
     for (; *s && *s != '='; s++) {
         bits = bits << 6 | (unsigned)(strchr(alphabet, *s) - alphabet);
@@ -86,9 +88,11 @@ static inline void huffman_make(struct huffman *h, const unsigned char *length, 
 {
     int at[16] = {0};
     memset(h, 0, sizeof *h);
-    for (int i = 0; i < n; i++) h->count[length[i]]++;
+    for (int i = 0; i < n; i++)
+        h->count[length[i]]++;
     h->count[0] = 0;
-    for (int i = 1; i < 15; i++) at[i + 1] = at[i] + h->count[i];
+    for (int i = 1; i < 15; i++)
+        at[i + 1] = at[i] + h->count[i];
     for (int i = 0; i < n; i++)
         if (length[i]) h->symbol[at[length[i]]++] = i;
 }
@@ -104,11 +108,13 @@ static inline int huffman_next(struct inflate *z, const struct huffman *h)
     }
     abort();
 }
-static inline void inflate_codes(struct inflate *z, const struct huffman *lit, const struct huffman *dist)
+static inline void inflate_codes(struct inflate *z, const struct huffman *lit,
+                                 const struct huffman *dist)
 {
     static const int len_base[] = {3,  4,  5,  6,  7,  8,  9,  10, 11,  13,  15,  17,  19,  23, 27,
                                    31, 35, 43, 51, 59, 67, 83, 99, 115, 131, 163, 195, 227, 258};
-    static const int len_bits[] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 0};
+    static const int len_bits[] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2,
+                                   2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 0};
     for (;;) {
         int s = huffman_next(z, lit);
         if (s == 256) return;
@@ -118,9 +124,11 @@ static inline void inflate_codes(struct inflate *z, const struct huffman *lit, c
         }
         int length = len_base[s - 257] + (int)inflate_bits(z, len_bits[s - 257]);
         int d = huffman_next(z, dist), bits = d < 4 ? 0 : d / 2 - 1;
-        size_t back = d < 4 ? (size_t)d + 1 : ((size_t)(2 + d % 2) << bits) + 1 + inflate_bits(z, bits);
+        size_t back =
+            d < 4 ? (size_t)d + 1 : ((size_t)(2 + d % 2) << bits) + 1 + inflate_bits(z, bits);
         if (back > z->out->n) abort();
-        for (int i = 0; i < length; i++) buf_char(z->out, z->out->p[z->out->n - back]);
+        for (int i = 0; i < length; i++)
+            buf_char(z->out, z->out->p[z->out->n - back]);
     }
 }
 static inline void inflate_dynamic(struct inflate *z)
@@ -128,8 +136,10 @@ static inline void inflate_dynamic(struct inflate *z)
     static const int order[19] = {16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15};
     unsigned char length[320] = {0};
     struct huffman codes, lit, dist;
-    int n_lit = (int)inflate_bits(z, 5) + 257, n_dist = (int)inflate_bits(z, 5) + 1, n_code = (int)inflate_bits(z, 4) + 4;
-    for (int i = 0; i < n_code; i++) length[order[i]] = (unsigned char)inflate_bits(z, 3);
+    int n_lit = (int)inflate_bits(z, 5) + 257, n_dist = (int)inflate_bits(z, 5) + 1,
+        n_code = (int)inflate_bits(z, 4) + 4;
+    for (int i = 0; i < n_code; i++)
+        length[order[i]] = (unsigned char)inflate_bits(z, 3);
     huffman_make(&codes, length, 19);
     for (int i = 0; i < n_lit + n_dist;) {
         int s = huffman_next(z, &codes);
@@ -138,8 +148,11 @@ static inline void inflate_dynamic(struct inflate *z)
             continue;
         }
         unsigned char again = s == 16 ? length[i - 1] : 0;
-        int n = s == 16 ? 3 + (int)inflate_bits(z, 2) : s == 17 ? 3 + (int)inflate_bits(z, 3) : 11 + (int)inflate_bits(z, 7);
-        while (n--) length[i++] = again;
+        int n = s == 16   ? 3 + (int)inflate_bits(z, 2)
+                : s == 17 ? 3 + (int)inflate_bits(z, 3)
+                          : 11 + (int)inflate_bits(z, 7);
+        while (n--)
+            length[i++] = again;
     }
     huffman_make(&lit, length, n_lit);
     huffman_make(&dist, length + n_lit, n_dist);
@@ -157,7 +170,8 @@ static inline void case_unzlib(struct str bytes, struct buf *out)
         } else if (kind == 1) {
             unsigned char length[288];
             struct huffman lit, dist;
-            for (int i = 0; i < 288; i++) length[i] = i < 144 ? 8 : i < 256 ? 9 : i < 280 ? 7 : 8;
+            for (int i = 0; i < 288; i++)
+                length[i] = i < 144 ? 8 : i < 256 ? 9 : i < 280 ? 7 : 8;
             huffman_make(&lit, length, 288);
             memset(length, 5, 30);
             huffman_make(&dist, length, 30);
@@ -166,7 +180,8 @@ static inline void case_unzlib(struct str bytes, struct buf *out)
             z.bit = (z.bit + 7) / 8 * 8;
             size_t n = inflate_bits(&z, 16);
             (void)inflate_bits(&z, 16);
-            for (size_t i = 0; i < n; i++) buf_char(out, (char)inflate_bits(&z, 8));
+            for (size_t i = 0; i < n; i++)
+                buf_char(out, (char)inflate_bits(&z, 8));
         }
     }
 }
@@ -175,8 +190,10 @@ static inline void case_unzlib(struct str bytes, struct buf *out)
 static inline const char *case_cached_model(const char *name, char path[512])
 {
     const char *cache = getenv("DEJA_CACHE"), *home = getenv("HOME");
-    if (cache) snprintf(path, 512, "%s/models/%s", cache, name);
-    else snprintf(path, 512, "%s/.cache/deja/models/%s", home ? home : "", name);
+    if (cache)
+        snprintf(path, 512, "%s/models/%s", cache, name);
+    else
+        snprintf(path, 512, "%s/.cache/deja/models/%s", home ? home : "", name);
     FILE *f = fopen(path, "rb");
     if (!f) return NULL;
     fclose(f);

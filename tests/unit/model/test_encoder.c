@@ -27,7 +27,8 @@ static struct encoder *open_encoder(const char *path, const struct encoder_optio
 static double dot(const float *a, const float *b, int n)
 {
     double sum = 0;
-    for (int i = 0; i < n; i++) sum += (double)a[i] * (double)b[i];
+    for (int i = 0; i < n; i++)
+        sum += (double)a[i] * (double)b[i];
     return sum;
 }
 
@@ -44,13 +45,16 @@ static double *tensor(const struct gguf *g, const char *layer, const char *what)
     size_t n = (size_t)(t->dims[0] * t->dims[1]);
     double *out = xcalloc(n, sizeof *out);
     float *row = xcalloc(n, sizeof *row);
-    dequantise_row(t->type, t->bytes, row, (int64_t)n); /* float types only: rows lie back to back */
-    for (size_t i = 0; i < n; i++) out[i] = (double)row[i];
+    dequantise_row(t->type, t->bytes, row,
+                   (int64_t)n); /* float types only: rows lie back to back */
+    for (size_t i = 0; i < n; i++)
+        out[i] = (double)row[i];
     mem_free(row);
     return out;
 }
 
-static void multiply(const struct gguf *g, const char *layer, const char *what, const double *x, double *y)
+static void multiply(const struct gguf *g, const char *layer, const char *what, const double *x,
+                     double *y)
 {
     char name[64];
     snprintf(name, sizeof name, "%s.weight", what);
@@ -59,7 +63,8 @@ static void multiply(const struct gguf *g, const char *layer, const char *what, 
     double *b = tensor(g, layer, name);
     for (int r = 0; r < DIM; r++) {
         y[r] = b[r];
-        for (int c = 0; c < DIM; c++) y[r] += w[r * DIM + c] * x[c];
+        for (int c = 0; c < DIM; c++)
+            y[r] += w[r * DIM + c] * x[c];
     }
     mem_free(w);
     mem_free(b);
@@ -73,9 +78,12 @@ static void norm(const struct gguf *g, const char *layer, const char *what, doub
     double *w = tensor(g, layer, name);
     snprintf(name, sizeof name, "%s.bias", what);
     double *b = tensor(g, layer, name);
-    for (int i = 0; i < DIM; i++) mean += x[i] / DIM;
-    for (int i = 0; i < DIM; i++) square += (x[i] - mean) * (x[i] - mean) / DIM;
-    for (int i = 0; i < DIM; i++) x[i] = (x[i] - mean) / sqrt(square + 1e-12) * w[i] + b[i];
+    for (int i = 0; i < DIM; i++)
+        mean += x[i] / DIM;
+    for (int i = 0; i < DIM; i++)
+        square += (x[i] - mean) * (x[i] - mean) / DIM;
+    for (int i = 0; i < DIM; i++)
+        x[i] = (x[i] - mean) / sqrt(square + 1e-12) * w[i] + b[i];
     mem_free(w);
     mem_free(b);
 }
@@ -94,23 +102,28 @@ static void naive_layer(const struct gguf *g, const char *layer, double x[][DIM]
             double total = 0;
             for (int j = 0; j < n; j++) {
                 double s = 0;
-                for (int i = h * hd; i < (h + 1) * hd; i++) s += q[r][i] * k[j][i];
+                for (int i = h * hd; i < (h + 1) * hd; i++)
+                    s += q[r][i] * k[j][i];
                 total += p[j] = exp(s / sqrt(hd));
             }
             for (int i = h * hd; i < (h + 1) * hd; i++) {
                 a[i] = 0;
-                for (int j = 0; j < n; j++) a[i] += p[j] / total * v[j][i];
+                for (int j = 0; j < n; j++)
+                    a[i] += p[j] / total * v[j][i];
             }
         }
         multiply(g, layer, "attn_output", a, y);
-        for (int i = 0; i < DIM; i++) x[r][i] += y[i];
+        for (int i = 0; i < DIM; i++)
+            x[r][i] += y[i];
         norm(g, layer, "attn_output_norm", x[r]);
     }
     for (int r = 0; r < n; r++) {
         multiply(g, layer, "ffn_up", x[r], a);
-        for (int i = 0; i < DIM; i++) a[i] = 0.5 * a[i] * (1 + erf(a[i] / sqrt(2)));
+        for (int i = 0; i < DIM; i++)
+            a[i] = 0.5 * a[i] * (1 + erf(a[i] / sqrt(2)));
         multiply(g, layer, "ffn_down", a, y);
-        for (int i = 0; i < DIM; i++) x[r][i] += y[i];
+        for (int i = 0; i < DIM; i++)
+            x[r][i] += y[i];
         norm(g, layer, "layer_output_norm", x[r]);
     }
 }
@@ -121,17 +134,20 @@ static void naive_embed(const struct gguf *g, const int32_t *ids, int n, double 
     double *word = tensor(g, "", "token_embd.weight"), *pos = tensor(g, "", "position_embd.weight");
     double *type = tensor(g, "", "token_types.weight");
     for (int r = 0; r < n; r++) {
-        for (int i = 0; i < DIM; i++) x[r][i] = word[ids[r] * DIM + i] + pos[r * DIM + i] + type[i];
+        for (int i = 0; i < DIM; i++)
+            x[r][i] = word[ids[r] * DIM + i] + pos[r * DIM + i] + type[i];
         norm(g, "", "token_embd_norm", x[r]);
     }
     naive_layer(g, "blk.0.", x, n);
     naive_layer(g, "blk.1.", x, n);
     for (int i = 0; i < DIM; i++) {
         out[i] = 0;
-        for (int r = 0; r < n; r++) out[i] += x[r][i];
+        for (int r = 0; r < n; r++)
+            out[i] += x[r][i];
         square += out[i] * out[i];
     }
-    for (int i = 0; i < DIM; i++) out[i] /= sqrt(square);
+    for (int i = 0; i < DIM; i++)
+        out[i] /= sqrt(square);
     mem_free(word);
     mem_free(pos);
     mem_free(type);
@@ -159,7 +175,8 @@ TEST(a_tiny_encoder_matches_the_formulas)
     encoder_embed(enc, &text, 1, vector, &status);
     CHECK_INT(status, OK);
     naive_embed(g, ids.ids, (int)ids.n, naive);
-    for (int i = 0; i < DIM; i++) CHECK_NEAR(vector[i], naive[i], 2e-6);
+    for (int i = 0; i < DIM; i++)
+        CHECK_NEAR(vector[i], naive[i], 2e-6);
     token_list_fini(&ids);
     tokenizer_free(t);
     gguf_close(g);
@@ -168,8 +185,11 @@ TEST(a_tiny_encoder_matches_the_formulas)
 
 TEST(company_changes_no_bit)
 {
-    static const struct str texts[] = {{"how do i close an account", 25}, {"what is the price of a card?", 28}, {"", 0},
-                                       {"can you change my order number 48213", 36}, {"refund", 6}};
+    static const struct str texts[] = {{"how do i close an account", 25},
+                                       {"what is the price of a card?", 28},
+                                       {"", 0},
+                                       {"can you change my order number 48213", 36},
+                                       {"refund", 6}};
     enum { N = sizeof texts / sizeof *texts };
     struct encoder_options o = {.n_threads = 2, .batch_tokens_max = 48};
     struct encoder *enc = open_encoder(TINY, &o);
@@ -188,13 +208,17 @@ TEST(company_changes_no_bit)
 
 TEST(what_cannot_be_placed_is_refused)
 {
-    static const struct str texts[] = {{"how do i pay", 12}, {"\xe4\xbd\xa0\xe5\xa5\xbd\xe4\xb8\x96\xe7\x95\x8c hello", 18}, {NULL, 0}};
+    static const struct str texts[] = {
+        {"how do i pay", 12},
+        {"\xe4\xbd\xa0\xe5\xa5\xbd\xe4\xb8\x96\xe7\x95\x8c hello", 18},
+        {NULL, 0}};
     char many[400];
     struct str list[3] = {texts[0], texts[1], {many, sizeof many}};
     struct encoder_options o = {.n_threads = 1};
     struct encoder *enc = open_encoder(TINY, &o);
     REQUIRE(enc);
-    for (size_t i = 0; i < sizeof many; i++) many[i] = i % 2 ? ' ' : 'a';
+    for (size_t i = 0; i < sizeof many; i++)
+        many[i] = i % 2 ? ' ' : 'a';
     float out[3 * DIM];
     enum err status[3];
     int n_unknown;
@@ -229,10 +253,12 @@ struct bounds {
     double cosine, per_dim, pair;
 };
 
-static void check_vector(struct encoder *enc, const json_t *v, const struct bounds *b, struct bounds *seen)
+static void check_vector(struct encoder *enc, const json_t *v, const struct bounds *b,
+                         struct bounds *seen)
 {
     struct buf raw;
-    struct str text = {json_string_value(json_object_get(v, "text")), json_string_length(json_object_get(v, "text"))};
+    struct str text = {json_string_value(json_object_get(v, "text")),
+                       json_string_length(json_object_get(v, "text"))};
     float vector[384];
     enum err status;
     buf_init(&raw, 1 << 16);
@@ -243,12 +269,14 @@ static void check_vector(struct encoder *enc, const json_t *v, const struct boun
     const float *want = (const float *)(const void *)raw.p;
     double cosine = dot(vector, want, 384) / sqrt(dot(want, want, 384));
     seen->cosine = fmin(seen->cosine, cosine);
-    for (int i = 0; i < 384; i++) seen->per_dim = fmax(seen->per_dim, fabs((double)vector[i] - (double)want[i]));
+    for (int i = 0; i < 384; i++)
+        seen->per_dim = fmax(seen->per_dim, fabs((double)vector[i] - (double)want[i]));
     CHECK_AT(cosine >= b->cosine, "%s: cosine %.6f to the reference", text.p, cosine);
     buf_fini(&raw);
 }
 
-static void check_pairs(struct encoder *enc, const json_t *v, const struct bounds *b, struct bounds *seen)
+static void check_pairs(struct encoder *enc, const json_t *v, const struct bounds *b,
+                        struct bounds *seen)
 {
     const json_t *texts = json_object_get(v, "texts"), *pairs = json_object_get(v, "pairs");
     size_t n = json_array_size(texts);
@@ -263,7 +291,8 @@ static void check_pairs(struct encoder *enc, const json_t *v, const struct bound
     CHECK_INT(json_array_size(pairs), n * (n - 1) / 2);
     for (size_t k = 0; k < json_array_size(pairs); k++) {
         const json_t *pair = json_array_get(pairs, k);
-        json_int_t i = json_integer_value(json_object_get(pair, "i")), j = json_integer_value(json_object_get(pair, "j"));
+        json_int_t i = json_integer_value(json_object_get(pair, "i")),
+                   j = json_integer_value(json_object_get(pair, "j"));
         double want = json_number_value(json_object_get(pair, "cos"));
         double off = fabs(dot(vectors + i * 384, vectors + j * 384, 384) - want);
         seen->pair = fmax(seen->pair, off);
@@ -272,7 +301,8 @@ static void check_pairs(struct encoder *enc, const json_t *v, const struct bound
     mem_free(vectors);
 }
 
-static void check_references(const char *path, const char *cases, const struct encoder_options *o, const struct bounds *b)
+static void check_references(const char *path, const char *cases, const struct encoder_options *o,
+                             const struct bounds *b)
 {
     struct buf file;
     int vectors = 0;
@@ -291,8 +321,9 @@ static void check_references(const char *path, const char *cases, const struct e
     }
     CHECK(seen.per_dim <= b->per_dim);
     CHECK(vectors >= 8);
-    printf("    lowest cosine %.6f, largest difference of one dimension %.2g, of a pair's cosine %.2g\n", seen.cosine,
-           seen.per_dim, seen.pair);
+    printf("    lowest cosine %.6f, largest difference of one dimension %.2g, of a pair's cosine "
+           "%.2g\n",
+           seen.cosine, seen.per_dim, seen.pair);
     buf_fini(&file);
     encoder_close(enc);
 }
@@ -300,18 +331,21 @@ static void check_references(const char *path, const char *cases, const struct e
 static void check_minilm(const struct encoder_options *o, const struct bounds *b)
 {
     char path[512];
-    if (!case_cached_model(MINILM, path)) SKIP("all-minilm-l6-v2.gguf is not in the model cache (scripts/convert_minilm.py)");
+    if (!case_cached_model(MINILM, path))
+        SKIP("all-minilm-l6-v2.gguf is not in the model cache (scripts/convert_minilm.py)");
     check_references(path, TEST_DATA "/embeddings.jsonl", o, b);
 }
 
 TEST(minilm_float_path_equals_the_references)
 {
-    check_minilm(&(struct encoder_options){.n_threads = 2, .exact = true}, &(struct bounds){0.99999, 2e-4, 0.002});
+    check_minilm(&(struct encoder_options){.n_threads = 2, .exact = true},
+                 &(struct bounds){0.99999, 2e-4, 0.002});
 }
 
 TEST(minilm_float_weights_equal_the_references)
 {
-    check_minilm(&(struct encoder_options){.n_threads = 2, .keep_f32 = true}, &(struct bounds){0.99999, 2e-4, 0.002});
+    check_minilm(&(struct encoder_options){.n_threads = 2, .keep_f32 = true},
+                 &(struct bounds){0.99999, 2e-4, 0.002});
 }
 
 TEST(minilm_rounded_to_8_bit_stays_near_the_references)
@@ -324,22 +358,26 @@ TEST(multilingual_e5_agrees_with_its_own_engine)
     char path[512]; /* both round activations to 8 bit, each in its own way */
     if (!case_cached_model("multilingual-e5-small-q4.gguf", path))
         SKIP("multilingual-e5-small-q4.gguf is not in the model cache (scripts/convert_e5.py)");
-    check_references(path, TEST_DATA "/embeddings_e5.jsonl", &(struct encoder_options){.n_threads = 2},
-                     &(struct bounds){0.9995, 0.01, 1});
+    check_references(path, TEST_DATA "/embeddings_e5.jsonl",
+                     &(struct encoder_options){.n_threads = 2}, &(struct bounds){0.9995, 0.01, 1});
 }
 
 /* The ids of one case; a list cut to 256 ends with [SEP] where the whole one goes on. */
 static void check_pieces(const struct tokenizer *t, const json_t *v)
 {
-    struct str text = {json_string_value(json_object_get(v, "text")), json_string_length(json_object_get(v, "text"))};
-    const json_t *cut = json_object_get(v, "ids_truncated_256"), *want = json_object_get(v, "ids_plain");
+    struct str text = {json_string_value(json_object_get(v, "text")),
+                       json_string_length(json_object_get(v, "text"))};
+    const json_t *cut = json_object_get(v, "ids_truncated_256"),
+                 *want = json_object_get(v, "ids_plain");
     struct token_list got;
     if (!want) want = cut ? cut : json_object_get(v, "ids");
     token_list_init(&got, 100000);
     tokenizer_encode(t, text, TOKENIZE_ADD_SPECIAL, &got);
     size_t n = json_array_size(want);
-    if (cut) CHECK_INT(got.n, json_integer_value(json_object_get(v, "n_full")));
-    else CHECK_AT(got.n == n, "%s: %zu ids, not %zu", case_text(v, "id"), got.n, n);
+    if (cut)
+        CHECK_INT(got.n, json_integer_value(json_object_get(v, "n_full")));
+    else
+        CHECK_AT(got.n == n, "%s: %zu ids, not %zu", case_text(v, "id"), got.n, n);
     for (size_t i = 0; i < n - (cut ? 1 : 0) && i < got.n; i++) {
         int32_t id = (int32_t)json_integer_value(json_array_get(want, i));
         CHECK_AT(got.ids[i] == id, "%s[%zu]: id %d, not %d", case_text(v, "id"), i, got.ids[i], id);
@@ -355,13 +393,15 @@ TEST(minilm_pieces_equal_the_references)
     struct tokenizer *t;
     struct errmsg e;
     int n = 0;
-    if (!case_cached_model(MINILM, path)) SKIP("all-minilm-l6-v2.gguf is not in the model cache (scripts/convert_minilm.py)");
+    if (!case_cached_model(MINILM, path))
+        SKIP("all-minilm-l6-v2.gguf is not in the model cache (scripts/convert_minilm.py)");
     buf_init(&file, 1 << 20);
     REQUIRE(gguf_open(&g, path, &e) == OK && tokenizer_from_gguf(&t, g, &e) == OK);
     REQUIRE(case_read_file(TEST_DATA "/embeddings.jsonl", &file));
     struct str text = buf_view(&file);
     for (json_t *v; (v = case_next_json(&text)); json_decref(v)) {
-        if (strcmp(case_text(v, "kind"), "wordpiece") && strcmp(case_text(v, "kind"), "vector")) continue;
+        if (strcmp(case_text(v, "kind"), "wordpiece") && strcmp(case_text(v, "kind"), "vector"))
+            continue;
         check_pieces(t, v);
         n++;
     }

@@ -35,7 +35,8 @@ static void start(struct build *f, uint64_t n_tensors, uint64_t n_keys)
     put_u64(f, n_tensors);
     put_u64(f, n_keys);
 }
-static void put_tensor(struct build *f, const char *name, int64_t cols, int64_t rows, uint32_t type, uint64_t offset)
+static void put_tensor(struct build *f, const char *name, int64_t cols, int64_t rows, uint32_t type,
+                       uint64_t offset)
 {
     put_str(f, name);
     put_u32(f, 2);
@@ -46,7 +47,8 @@ static void put_tensor(struct build *f, const char *name, int64_t cols, int64_t 
 }
 static void pad(struct build *f, size_t to)
 {
-    while (f->b.n % to) buf_char(&f->b, 0);
+    while (f->b.n % to)
+        buf_char(&f->b, 0);
 }
 
 /* Opens a copy that ends with its allocation; frees the builder. */
@@ -106,7 +108,8 @@ static void one_of_each(struct build *f)
     float four[4] = {1, 2, 3, 4};
     put(f, four, sizeof four);
     pad(f, 64);
-    for (int i = 0; i < 68; i++) buf_char(&f->b, (char)i);
+    for (int i = 0; i < 68; i++)
+        buf_char(&f->b, (char)i);
 }
 
 TEST(what_a_sound_file_holds_comes_out)
@@ -229,7 +232,8 @@ TEST(twice_the_same_key_or_tensor_is_refused)
     put_tensor(&f, "t", 8, 1, TENSOR_F32, 0);
     put_tensor(&f, "t", 8, 1, TENSOR_F32, 32);
     pad(&f, 32);
-    for (int i = 0; i < 64; i++) buf_char(&f.b, 0);
+    for (int i = 0; i < 64; i++)
+        buf_char(&f.b, 0);
     check_refused(&f, "tensor t: the name is there twice");
 }
 
@@ -248,7 +252,8 @@ TEST(tensors_that_overlap_or_lie_askew_are_refused)
         put_tensor(&f, "a", 8, 1, TENSOR_F32, 0);
         put_tensor(&f, "b", 8, 1, TENSOR_F32, cases[i].offset);
         pad(&f, 32);
-        for (int j = 0; j < 64; j++) buf_char(&f.b, 0);
+        for (int j = 0; j < 64; j++)
+            buf_char(&f.b, 0);
         check_refused(&f, cases[i].want);
     }
 }
@@ -259,7 +264,8 @@ TEST(unknown_types_are_named)
     start(&f, 1, 0);
     put_tensor(&f, "t", 256, 1, 19, 0);
     pad(&f, 32);
-    for (int i = 0; i < 1024; i++) buf_char(&f.b, 0);
+    for (int i = 0; i < 1024; i++)
+        buf_char(&f.b, 0);
     check_refused(&f, "tensor t: type 19 (IQ1_S) is not supported");
     start(&f, 1, 0);
     put_tensor(&f, "t", 33, 1, TENSOR_Q4_0, 0);

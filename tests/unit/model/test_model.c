@@ -7,10 +7,12 @@
 #include "engine/model/gguf.h"
 #include "tests/check.h"
 
-static const char *const FILES[] = {TEST_DATA "/tiny-llama-f32.gguf", TEST_DATA "/tiny-llama-mixed.gguf",
+static const char *const FILES[] = {TEST_DATA "/tiny-llama-f32.gguf",
+                                    TEST_DATA "/tiny-llama-mixed.gguf",
                                     TEST_DATA "/tiny-qwen2-k.gguf"};
 enum { N_FILES = 3, N_IDS = 21, BLOCKS = 32 };
-static const int32_t IDS[N_IDS] = {5, 17, 200, 41, 41, 3, 99, 250, 1, 77, 64, 33, 128, 9, 12, 180, 270, 31, 2, 66, 140};
+static const int32_t IDS[N_IDS] = {5,  17,  200, 41, 41,  3,   99, 250, 1,  77, 64,
+                                   33, 128, 9,   12, 180, 270, 31, 2,   66, 140};
 static const int32_t FORWARD_TABLE[] = {0, 1, 2, 3, 4, 5, 6, 7};
 static const int32_t OTHER_TABLE[] = {30, 11, 25, 9, 19, 13, 28, 8};
 
@@ -18,8 +20,12 @@ static struct model *open_model(const char *path, bool exact, int n_threads)
 {
     struct model *m;
     struct errmsg e = {0};
-    struct model_options o = {.n_threads = n_threads, .block_tokens = 8, .n_blocks = BLOCKS, .max_batch_tokens = 64,
-                              .max_seqs = 4, .exact = exact};
+    struct model_options o = {.n_threads = n_threads,
+                              .block_tokens = 8,
+                              .n_blocks = BLOCKS,
+                              .max_batch_tokens = 64,
+                              .max_seqs = 4,
+                              .exact = exact};
     if (model_open(&m, path, &o, &e)) {
         printf("    %s\n", e.text);
         abort();
@@ -37,8 +43,14 @@ static float *run(struct model *m, const int32_t *ids, int from, int to, const i
         out[i] = i;
     }
     const int32_t *tables[] = {table};
-    struct model_batch b = {.n_rows = n, .token = ids + from, .pos = pos, .seq = seq, .n_seqs = 1, .block_table = tables,
-                            .n_out = n, .out_row = out};
+    struct model_batch b = {.n_rows = n,
+                            .token = ids + from,
+                            .pos = pos,
+                            .seq = seq,
+                            .n_seqs = 1,
+                            .block_table = tables,
+                            .n_out = n,
+                            .out_row = out};
     float *logits = xcalloc((size_t)n * (size_t)model_info(m)->n_vocab, sizeof *logits);
     model_forward(m, &b, logits);
     return logits;
@@ -53,8 +65,11 @@ static double *matrix(const struct gguf *g, const char *name, int64_t *n_in, int
     double *out = xcalloc((size_t)(t->dims[0] * t->dims[1]), sizeof *out);
     float *row = xcalloc((size_t)t->dims[0], sizeof *row);
     for (int64_t r = 0; r < t->dims[1]; r++) {
-        dequantise_row(t->type, (const char *)t->bytes + (size_t)r * tensor_row_bytes(t->type, t->dims[0]), row, t->dims[0]);
-        for (int64_t c = 0; c < t->dims[0]; c++) out[r * t->dims[0] + c] = (double)row[c];
+        dequantise_row(t->type,
+                       (const char *)t->bytes + (size_t)r * tensor_row_bytes(t->type, t->dims[0]),
+                       row, t->dims[0]);
+        for (int64_t c = 0; c < t->dims[0]; c++)
+            out[r * t->dims[0] + c] = (double)row[c];
     }
     mem_free(row);
     *n_in = t->dims[0];
@@ -73,7 +88,8 @@ static int multiply(const struct gguf *g, const char *name, const double *x, dou
     double *b = matrix(g, full, &n_bias, &one);
     for (int64_t r = 0; r < n_out; r++) {
         y[r] = b ? b[r] : 0;
-        for (int64_t c = 0; c < n_in; c++) y[r] += w[r * n_in + c] * x[c];
+        for (int64_t c = 0; c < n_in; c++)
+            y[r] += w[r * n_in + c] * x[c];
     }
     mem_free(w);
     mem_free(b);
@@ -87,8 +103,10 @@ static void norm(const struct gguf *g, const char *name, const double *x, int n,
     double square = 0;
     snprintf(full, sizeof full, "%s.weight", name);
     double *w = matrix(g, full, &n_in, &one);
-    for (int i = 0; i < n; i++) square += x[i] * x[i];
-    for (int i = 0; i < n; i++) y[i] = x[i] / sqrt(square / n + 1e-5) * w[i];
+    for (int i = 0; i < n; i++)
+        square += x[i] * x[i];
+    for (int i = 0; i < n; i++)
+        y[i] = x[i] / sqrt(square / n + 1e-5) * w[i];
     mem_free(w);
 }
 
@@ -116,12 +134,14 @@ static void naive_attend(const struct naive *s, int pos, double *out)
         double p[N_IDS], total = 0;
         for (int j = 0; j <= pos; j++) {
             double dot = 0;
-            for (int i = 0; i < hd; i++) dot += s->q[pos][h * hd + i] * s->k[j][h / group * hd + i];
+            for (int i = 0; i < hd; i++)
+                dot += s->q[pos][h * hd + i] * s->k[j][h / group * hd + i];
             total += p[j] = exp(dot / sqrt(hd));
         }
         for (int i = 0; i < hd; i++) {
             out[h * hd + i] = 0;
-            for (int j = 0; j <= pos; j++) out[h * hd + i] += p[j] / total * s->v[j][h / group * hd + i];
+            for (int j = 0; j <= pos; j++)
+                out[h * hd + i] += p[j] / total * s->v[j][h / group * hd + i];
         }
     }
 }
@@ -137,19 +157,24 @@ static void naive_layer(struct naive *s, int layer)
         multiply(s->g, NAME("attn_q"), n, s->q[pos]);
         multiply(s->g, NAME("attn_k"), n, s->k[pos]);
         multiply(s->g, NAME("attn_v"), n, s->v[pos]);
-        for (int h = 0; h < s->info->n_head; h++) rotate(s->q[pos] + h * hd, hd, pos, s->half_split);
-        for (int h = 0; h < s->info->n_kv_head; h++) rotate(s->k[pos] + h * hd, hd, pos, s->half_split);
+        for (int h = 0; h < s->info->n_head; h++)
+            rotate(s->q[pos] + h * hd, hd, pos, s->half_split);
+        for (int h = 0; h < s->info->n_kv_head; h++)
+            rotate(s->k[pos] + h * hd, hd, pos, s->half_split);
     }
     for (int pos = 0; pos < N_IDS; pos++) {
         naive_attend(s, pos, a);
         multiply(s->g, NAME("attn_output"), a, y);
-        for (int i = 0; i < width; i++) s->x[pos][i] += y[i];
+        for (int i = 0; i < width; i++)
+            s->x[pos][i] += y[i];
         norm(s->g, NAME("ffn_norm"), s->x[pos], width, n);
         int ff = multiply(s->g, NAME("ffn_gate"), n, gate);
         multiply(s->g, NAME("ffn_up"), n, up);
-        for (int i = 0; i < ff; i++) gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i];
+        for (int i = 0; i < ff; i++)
+            gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i];
         multiply(s->g, NAME("ffn_down"), gate, y);
-        for (int i = 0; i < width; i++) s->x[pos][i] += y[i];
+        for (int i = 0; i < width; i++)
+            s->x[pos][i] += y[i];
     }
 #undef NAME
 }
@@ -162,10 +187,13 @@ static double naive_error(const struct model *m, const float *logits)
     s->g = model_gguf(m);
     s->info = model_info(m);
     s->half_split = !strcmp(s->info->arch, "qwen2");
-    double *embd = matrix(s->g, "token_embd.weight", &width, &vocab), *y = xcalloc((size_t)vocab, sizeof *y), n[256];
+    double *embd = matrix(s->g, "token_embd.weight", &width, &vocab),
+           *y = xcalloc((size_t)vocab, sizeof *y), n[256];
     for (int pos = 0; pos < N_IDS; pos++)
-        for (int i = 0; i < width; i++) s->x[pos][i] = embd[IDS[pos] * width + i];
-    for (int i = 0; i < s->info->n_layer; i++) naive_layer(s, i);
+        for (int i = 0; i < width; i++)
+            s->x[pos][i] = embd[IDS[pos] * width + i];
+    for (int i = 0; i < s->info->n_layer; i++)
+        naive_layer(s, i);
     double worst = 0, scale = 0;
     for (int pos = 0; pos < N_IDS; pos++) {
         norm(s->g, "output_norm", s->x[pos], (int)width, n);
@@ -187,7 +215,8 @@ TEST(exact_logits_match_the_formulas)
         struct model *m = open_model(FILES[f], true, 1);
         float *logits = run(m, IDS, 0, N_IDS, FORWARD_TABLE);
         double error = naive_error(m, logits);
-        printf("    %s: largest difference %.2g of the largest logit\n", model_info(m)->name, error);
+        printf("    %s: largest difference %.2g of the largest logit\n", model_info(m)->name,
+               error);
         CHECK(error < 1e-4); /* float32 sums of at most 256 terms through 3 layers */
         mem_free(logits);
         model_close(m);
@@ -200,7 +229,8 @@ TEST(rounded_activations_stay_near_the_formulas)
         struct model *m = open_model(FILES[f], false, 1);
         float *logits = run(m, IDS, 0, N_IDS, FORWARD_TABLE);
         double error = naive_error(m, logits);
-        printf("    %s: largest difference %.2g of the largest logit\n", model_info(m)->name, error);
+        printf("    %s: largest difference %.2g of the largest logit\n", model_info(m)->name,
+               error);
         CHECK(error < 0.05); /* 8-bit activations: 1/254 a value and layer, random signs */
         mem_free(logits);
         model_close(m);
@@ -217,7 +247,8 @@ TEST(cutting_a_prompt_changes_no_bit)
         for (int c = 0; c < 3; c++)
             for (int i = 0, from = 0; i < 4; from = cuts[c][i++]) {
                 float *part = run(m, IDS, from, cuts[c][i], OTHER_TABLE);
-                CHECK(!memcmp(part, whole + (size_t)from * vocab, (size_t)(cuts[c][i] - from) * vocab * sizeof *part));
+                CHECK(!memcmp(part, whole + (size_t)from * vocab,
+                              (size_t)(cuts[c][i] - from) * vocab * sizeof *part));
                 mem_free(part);
             }
         mem_free(whole);
@@ -241,12 +272,19 @@ TEST(company_in_the_batch_changes_no_bit)
             pos[i] = i == 0 ? 12 : i < 22 ? i - 1 : i - 22;
             token[i] = IDS[pos[i]];
         }
-        struct model_batch b = {.n_rows = 25, .token = token, .pos = pos, .seq = seq, .n_seqs = 3, .block_table = tables,
-                                .n_out = 4, .out_row = out};
+        struct model_batch b = {.n_rows = 25,
+                                .token = token,
+                                .pos = pos,
+                                .seq = seq,
+                                .n_seqs = 3,
+                                .block_table = tables,
+                                .n_out = 4,
+                                .out_row = out};
         float *logits = xcalloc(4 * vocab, sizeof *logits);
         model_forward(m, &b, logits);
         for (int i = 0; i < 4; i++)
-            CHECK(!memcmp(logits + (size_t)i * vocab, alone + (size_t)pos[out[i]] * vocab, vocab * sizeof *logits));
+            CHECK(!memcmp(logits + (size_t)i * vocab, alone + (size_t)pos[out[i]] * vocab,
+                          vocab * sizeof *logits));
         mem_free(logits);
         mem_free(alone);
         model_close(m);
@@ -257,7 +295,8 @@ TEST(number_of_threads_changes_no_bit)
 {
     for (int f = 0; f < N_FILES; f++) {
         struct model *one = open_model(FILES[f], false, 1), *three = open_model(FILES[f], false, 3);
-        float *a = run(one, IDS, 0, N_IDS, FORWARD_TABLE), *b = run(three, IDS, 0, N_IDS, FORWARD_TABLE);
+        float *a = run(one, IDS, 0, N_IDS, FORWARD_TABLE),
+              *b = run(three, IDS, 0, N_IDS, FORWARD_TABLE);
         CHECK(!memcmp(a, b, (size_t)N_IDS * (size_t)model_info(one)->n_vocab * sizeof *a));
         mem_free(a);
         mem_free(b);
@@ -272,9 +311,11 @@ TEST(a_pass_without_wanted_rows_still_stores_its_tokens)
     size_t vocab = (size_t)model_info(m)->n_vocab;
     float *whole = run(m, IDS, 0, N_IDS, FORWARD_TABLE);
     int32_t pos[20], seq[20] = {0};
-    for (int i = 0; i < 20; i++) pos[i] = i;
+    for (int i = 0; i < 20; i++)
+        pos[i] = i;
     const int32_t *tables[] = {OTHER_TABLE};
-    struct model_batch b = {.n_rows = 20, .token = IDS, .pos = pos, .seq = seq, .n_seqs = 1, .block_table = tables};
+    struct model_batch b = {
+        .n_rows = 20, .token = IDS, .pos = pos, .seq = seq, .n_seqs = 1, .block_table = tables};
     model_forward(m, &b, NULL);
     float *last = run(m, IDS, 20, 21, OTHER_TABLE);
     CHECK(!memcmp(last, whole + 20 * vocab, vocab * sizeof *last));
@@ -314,18 +355,25 @@ TEST(options_out_of_range_are_named)
         struct model_options o;
         const char *want;
     } cases[] = {
-        {{.block_tokens = 7, .n_blocks = 1, .max_batch_tokens = 1, .max_seqs = 1}, "block_tokens: 7 must be"},
-        {{.block_tokens = 8, .n_blocks = 0, .max_batch_tokens = 1, .max_seqs = 1}, "n_blocks: 0 must be"},
-        {{.block_tokens = 8, .n_blocks = 1, .max_batch_tokens = 0, .max_seqs = 1}, "max_batch_tokens: 0 must be"},
-        {{.block_tokens = 8, .n_blocks = 1, .max_batch_tokens = 1, .max_seqs = 0}, "max_seqs: 0 must be"},
-        {{.block_tokens = 8, .n_blocks = 1, .max_batch_tokens = 1, .max_seqs = 1, .n_threads = 65}, "n_threads: 65 must be"},
-        {{.block_tokens = 8, .n_blocks = 1, .max_batch_tokens = 1, .max_seqs = 1, .isa = "mmx"}, "mmx"},
+        {{.block_tokens = 7, .n_blocks = 1, .max_batch_tokens = 1, .max_seqs = 1},
+         "block_tokens: 7 must be"},
+        {{.block_tokens = 8, .n_blocks = 0, .max_batch_tokens = 1, .max_seqs = 1},
+         "n_blocks: 0 must be"},
+        {{.block_tokens = 8, .n_blocks = 1, .max_batch_tokens = 0, .max_seqs = 1},
+         "max_batch_tokens: 0 must be"},
+        {{.block_tokens = 8, .n_blocks = 1, .max_batch_tokens = 1, .max_seqs = 0},
+         "max_seqs: 0 must be"},
+        {{.block_tokens = 8, .n_blocks = 1, .max_batch_tokens = 1, .max_seqs = 1, .n_threads = 65},
+         "n_threads: 65 must be"},
+        {{.block_tokens = 8, .n_blocks = 1, .max_batch_tokens = 1, .max_seqs = 1, .isa = "mmx"},
+         "mmx"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct model *m;
         struct errmsg e = {0};
         CHECK(model_open(&m, FILES[0], &cases[i].o, &e) != OK && m == NULL);
-        CHECK_AT(strstr(e.text, cases[i].want), "\"%s\" does not say \"%s\"", e.text, cases[i].want);
+        CHECK_AT(strstr(e.text, cases[i].want), "\"%s\" does not say \"%s\"", e.text,
+                 cases[i].want);
     }
 }
 

@@ -21,7 +21,8 @@ static enum err judge(struct str bytes, struct errmsg *e)
     enum err code = model_check(path, NULL, e);
     if (code == OK) { /* what is judged sound must open */
         struct model *m;
-        struct model_options o = {.n_threads = 1, .block_tokens = 8, .n_blocks = 4, .max_batch_tokens = 8, .max_seqs = 2};
+        struct model_options o = {
+            .n_threads = 1, .block_tokens = 8, .n_blocks = 4, .max_batch_tokens = 8, .max_seqs = 2};
         struct errmsg why = {0};
         enum err opened = model_open(&m, path, &o, &why);
         CHECK_AT(opened == OK, "judged sound, but does not open: %s", why.text);
@@ -47,8 +48,10 @@ TEST(each_damaged_file_is_refused_with_a_reason)
         case_unzlib(buf_view(&packed), &bytes);
         CHECK_INT(bytes.n, json_integer_value(json_object_get(v, "size")));
         enum err code = judge(buf_view(&bytes), &e);
-        const char *expect = case_text(v, "expect"), *id = case_text(v, "id"), *title = case_text(v, "title");
-        if (!strcmp(expect, "load")) CHECK_AT(code == OK, "%s (%s) was refused: %s", id, title, e.text);
+        const char *expect = case_text(v, "expect"), *id = case_text(v, "id"),
+                   *title = case_text(v, "title");
+        if (!strcmp(expect, "load"))
+            CHECK_AT(code == OK, "%s (%s) was refused: %s", id, title, e.text);
         if (!strcmp(expect, "reject")) CHECK_AT(code != OK, "%s (%s) was accepted", id, title);
         CHECK_AT(code == OK || strlen(e.text) > 30, "%s (%s): no reason given", id, title);
         loaded += code == OK;
@@ -66,7 +69,8 @@ TEST(the_tiny_models_are_sound)
     static const struct {
         const char *path, *want;
     } cases[] = {
-        {TEST_DATA "/tiny-llama-f32.gguf", "llama decoder: 2 layers, width 64, 4/2 heads of 16, feed-forward 64"},
+        {TEST_DATA "/tiny-llama-f32.gguf",
+         "llama decoder: 2 layers, width 64, 4/2 heads of 16, feed-forward 64"},
         {TEST_DATA "/tiny-llama-mixed.gguf", "llama decoder: 3 layers"},
         {TEST_DATA "/tiny-qwen2-k.gguf", "qwen2 decoder: 1 layers, width 256"},
         {TEST_DATA "/tiny-bert.gguf", "bert encoder: 2 layers, width 64, 4 heads"},
@@ -76,7 +80,8 @@ TEST(the_tiny_models_are_sound)
         struct buf summary;
         buf_init(&summary, 1000);
         CHECK_AT(model_check(cases[i].path, &summary, &e) == OK, "%s", e.text);
-        CHECK_AT(summary.n && strstr(summary.p, cases[i].want), "summary is \"%s\"", summary.n ? summary.p : "");
+        CHECK_AT(summary.n && strstr(summary.p, cases[i].want), "summary is \"%s\"",
+                 summary.n ? summary.p : "");
         buf_fini(&summary);
     }
 }

@@ -22,7 +22,8 @@ struct reference {
 static int ids_of(const json_t *list, int32_t *out, int max)
 {
     int n = (int)json_array_size(list);
-    for (int i = 0; i < n && i < max; i++) out[i] = (int32_t)json_integer_value(json_array_get(list, (size_t)i));
+    for (int i = 0; i < n && i < max; i++)
+        out[i] = (int32_t)json_integer_value(json_array_get(list, (size_t)i));
     return n < max ? n : max;
 }
 
@@ -54,8 +55,13 @@ static struct model *open_model(const char *isa, bool exact)
     char path[512];
     struct model *m;
     struct errmsg e = {0};
-    struct model_options o = {.n_threads = 2, .block_tokens = BLOCK, .n_blocks = 32, .max_batch_tokens = PROMPT_MAX,
-                              .max_seqs = 8, .isa = isa, .exact = exact};
+    struct model_options o = {.n_threads = 2,
+                              .block_tokens = BLOCK,
+                              .n_blocks = 32,
+                              .max_batch_tokens = PROMPT_MAX,
+                              .max_seqs = 8,
+                              .isa = isa,
+                              .exact = exact};
     if (!case_cached_model(FILE_NAME, path)) return NULL;
     if (model_open(&m, path, &o, &e) == OK) return m;
     printf("    %s\n", e.text);
@@ -69,9 +75,16 @@ static void step(struct model *m, const int32_t *ids, int n, int pos, float *log
 {
     int32_t positions[PROMPT_MAX], seq[PROMPT_MAX] = {0}, out = n - 1;
     const int32_t *tables[] = {TABLE};
-    for (int i = 0; i < n; i++) positions[i] = pos + i;
-    struct model_batch b = {.n_rows = n, .token = ids, .pos = positions, .seq = seq, .n_seqs = 1, .block_table = tables,
-                            .n_out = 1, .out_row = &out};
+    for (int i = 0; i < n; i++)
+        positions[i] = pos + i;
+    struct model_batch b = {.n_rows = n,
+                            .token = ids,
+                            .pos = positions,
+                            .seq = seq,
+                            .n_seqs = 1,
+                            .block_table = tables,
+                            .n_out = 1,
+                            .out_row = &out};
     model_forward(m, &b, logits);
 }
 
@@ -86,7 +99,7 @@ static int32_t greedy(const float *logits, int n_vocab)
 struct outcome {
     double logprob_error; /* largest over the five tokens of every prompt */
     double logprob_rms;
-    int greedy_equal;     /* tokens before the first that differs, all prompts */
+    int greedy_equal; /* tokens before the first that differs, all prompts */
 };
 
 static struct outcome compare(struct model *m, const struct reference *refs, int n_refs)
@@ -123,8 +136,9 @@ TEST(float_path_equals_the_float32_reference)
     CHECK_INT(n, 5);
     if (!m) SKIP(ABSENT);
     struct outcome o = compare(m, refs, n);
-    printf("    float path: largest log-probability difference %.4f, greedy tokens equal %d of %d\n", o.logprob_error,
-           o.greedy_equal, n * GREEDY);
+    printf(
+        "    float path: largest log-probability difference %.4f, greedy tokens equal %d of %d\n",
+        o.logprob_error, o.greedy_equal, n * GREEDY);
     CHECK(o.logprob_error <= 0.02);
     CHECK_INT(o.greedy_equal, n * GREEDY);
     model_close(m);
@@ -139,8 +153,9 @@ TEST(eight_bit_activations_stay_within_the_bound)
         struct model *m = open_model(isas[i], false);
         if (!m) continue;
         struct outcome o = compare(m, refs, n);
-        printf("    %s: log-probability difference %.4f root mean square, %.4f at most; greedy tokens equal %d of %d\n", isas[i],
-               o.logprob_rms, o.logprob_error, o.greedy_equal, n * GREEDY);
+        printf("    %s: log-probability difference %.4f root mean square, %.4f at most; greedy "
+               "tokens equal %d of %d\n",
+               isas[i], o.logprob_rms, o.logprob_error, o.greedy_equal, n * GREEDY);
         CHECK(o.logprob_error <= 0.25);
         model_close(m);
         ran++;
@@ -155,7 +170,8 @@ TEST(prompts_together_and_in_pieces_change_no_bit)
     struct model *m = open_model(NULL, false);
     if (!m) SKIP(ABSENT);
     size_t n_vocab = (size_t)model_info(m)->n_vocab;
-    float *alone = xcalloc(2 * n_vocab, sizeof *alone), *logits = xcalloc(2 * n_vocab, sizeof *logits);
+    float *alone = xcalloc(2 * n_vocab, sizeof *alone),
+          *logits = xcalloc(2 * n_vocab, sizeof *logits);
     REQUIRE(n == 5);
     step(m, refs[0].prompt, refs[0].n_prompt, 0, alone);
     step(m, refs[2].prompt, refs[2].n_prompt, 0, alone + n_vocab);
@@ -175,8 +191,14 @@ TEST(prompts_together_and_in_pieces_change_no_bit)
         }
         out[s] = rows - 1;
     }
-    struct model_batch b = {.n_rows = rows, .token = token, .pos = pos, .seq = seq, .n_seqs = 2, .block_table = tables,
-                            .n_out = 2, .out_row = out};
+    struct model_batch b = {.n_rows = rows,
+                            .token = token,
+                            .pos = pos,
+                            .seq = seq,
+                            .n_seqs = 2,
+                            .block_table = tables,
+                            .n_out = 2,
+                            .out_row = out};
     model_forward(m, &b, logits);
     CHECK(!memcmp(logits, alone, 2 * n_vocab * sizeof *logits));
     mem_free(alone);

@@ -44,7 +44,8 @@ static void shares(const struct sampler_params *p, double share[N])
     enum { DRAWS = 20000 };
     struct sampler *s = make(p);
     memset(share, 0, N * sizeof *share);
-    for (int i = 0; i < DRAWS; i++) share[pick(s, NULL).token] += 1.0 / DRAWS;
+    for (int i = 0; i < DRAWS; i++)
+        share[pick(s, NULL).token] += 1.0 / DRAWS;
     sampler_free(s);
 }
 
@@ -84,8 +85,10 @@ TEST(draws_follow_the_softmax)
     p.temperature = 2;
     p.seed = 42;
     shares(&p, share);
-    for (int t = 0; t < N; t++) total += exp(LOGITS[t] / 2);
-    for (int t = 0; t < N; t++) CHECK_NEAR(share[t], exp(LOGITS[t] / 2) / total, 0.012); /* 3.4 sigma */
+    for (int t = 0; t < N; t++)
+        total += exp(LOGITS[t] / 2);
+    for (int t = 0; t < N; t++)
+        CHECK_NEAR(share[t], exp(LOGITS[t] / 2) / total, 0.012); /* 3.4 sigma */
 }
 
 TEST(top_k_keeps_the_k_best_and_lower_ids_of_equals)
@@ -213,7 +216,8 @@ TEST(log_probabilities_are_those_of_the_raw_logits)
     struct sampler_bias bias = {4, 20};
     struct sampler_params p = sampler_params_default();
     double total = 0;
-    for (int t = 0; t < N; t++) total += exp(LOGITS[t]);
+    for (int t = 0; t < N; t++)
+        total += exp(LOGITS[t]);
     p.n_top_logprobs = 3;
     p.bias = &bias;
     p.n_bias = 1;
@@ -293,14 +297,17 @@ TEST(bad_parameters_are_named)
         {{.top_p = 1, .repetition_penalty = 1, .top_k = -1}, "top_k"},
         {{.top_p = 1, .repetition_penalty = 1, .n_top_logprobs = 21}, "top_logprobs"},
         {{.top_p = 1, .repetition_penalty = 1, .frequency_penalty = -2.5f}, "frequency_penalty"},
-        {{.top_p = 1, .repetition_penalty = 1, .n_bias = 1, .bias = &(struct sampler_bias){N, 1}}, "logit_bias"},
-        {{.top_p = 1, .repetition_penalty = 1, .n_bias = 1, .bias = &(struct sampler_bias){0, 101}}, "logit_bias"},
+        {{.top_p = 1, .repetition_penalty = 1, .n_bias = 1, .bias = &(struct sampler_bias){N, 1}},
+         "logit_bias"},
+        {{.top_p = 1, .repetition_penalty = 1, .n_bias = 1, .bias = &(struct sampler_bias){0, 101}},
+         "logit_bias"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct sampler *s;
         struct errmsg e = {0};
         CHECK_INT(sampler_new(&s, &cases[i].p, N, &e), ERR_RANGE);
-        CHECK_AT(strstr(e.text, cases[i].want) && s == NULL, "\"%s\" does not name %s", e.text, cases[i].want);
+        CHECK_AT(strstr(e.text, cases[i].want) && s == NULL, "\"%s\" does not name %s", e.text,
+                 cases[i].want);
         sampler_free(s);
     }
 }
@@ -308,8 +315,10 @@ TEST(bad_parameters_are_named)
 TEST(probability_of_some_tokens_is_their_share)
 {
     double total = 0;
-    for (int t = 0; t < N; t++) total += exp(LOGITS[t]);
-    CHECK_NEAR(sampler_probability(LOGITS, N, (int32_t[]){1, 4}, 2), (exp(3) + exp(-1)) / total, 1e-6);
+    for (int t = 0; t < N; t++)
+        total += exp(LOGITS[t]);
+    CHECK_NEAR(sampler_probability(LOGITS, N, (int32_t[]){1, 4}, 2), (exp(3) + exp(-1)) / total,
+               1e-6);
 }
 
 TEST_MAIN()

@@ -22,7 +22,8 @@ static struct gguf *open_model(const char *file)
 
 static const struct {
     const char *family, *file;
-} families[] = {{"smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"}, {"qwen2.5", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"}};
+} families[] = {{"smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"},
+                {"qwen2.5", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"}};
 
 static struct tokenizer *open_family(const char *family)
 {
@@ -62,7 +63,10 @@ static struct str decode(const struct tokenizer *t, const struct token_list *l, 
     return buf_view(out);
 }
 
-static struct str json_bytes(const json_t *v) { return (struct str){json_string_value(v), json_string_length(v)}; }
+static struct str json_bytes(const json_t *v)
+{
+    return (struct str){json_string_value(v), json_string_length(v)};
+}
 
 /* One line of the file on one tokenizer: ids equal the reference's, and decode to the text or the stated form. */
 static void check_text_case(const struct tokenizer *t, const json_t *c)
@@ -72,11 +76,14 @@ static void check_text_case(const struct tokenizer *t, const json_t *c)
     struct buf back;
     buf_init(&back, 1 << 20);
     token_list_init(&ids, 100000);
-    tokenizer_encode(t, text, json_is_true(json_object_get(c, "parse_special")) ? TOKENIZE_PARSE_SPECIAL : 0, &ids);
+    tokenizer_encode(t, text,
+                     json_is_true(json_object_get(c, "parse_special")) ? TOKENIZE_PARSE_SPECIAL : 0,
+                     &ids);
     check_ids(c, "ids", &ids);
     const json_t *stated = json_object_get(c, "decode");
     struct str want = stated ? json_bytes(stated) : text;
-    CHECK_AT(str_eq(decode(t, &ids, &back), want), "%s does not decode to its text", case_text(c, "id"));
+    CHECK_AT(str_eq(decode(t, &ids, &back), want), "%s does not decode to its text",
+             case_text(c, "id"));
     buf_fini(&back);
     token_list_fini(&ids);
 }
@@ -103,8 +110,14 @@ static void run_family(const char *family)
     tokenizer_free(t);
 }
 
-TEST(smollm2_ids_equal_the_reference) { run_family("smollm2"); }
-TEST(qwen2_ids_equal_the_reference) { run_family("qwen2.5"); }
+TEST(smollm2_ids_equal_the_reference)
+{
+    run_family("smollm2");
+}
+TEST(qwen2_ids_equal_the_reference)
+{
+    run_family("qwen2.5");
+}
 
 TEST(end_tokens_are_those_that_close_a_turn)
 {
@@ -122,10 +135,12 @@ TEST(end_tokens_are_those_that_close_a_turn)
 
 /* One chat: the file's template renders the reference's text, and its tokens are the reference's: what a user wrote
  * never becomes a control token, while words run across the borders of messages as in the plain text. */
-static void check_chat_case(const struct tokenizer *t, const struct chat_template *template, const json_t *c)
+static void check_chat_case(const struct tokenizer *t, const struct chat_template *template,
+                            const json_t *c)
 {
     struct chat_render_options opt = {.messages = json_object_get(c, "messages"),
-                                      .add_generation_prompt = json_is_true(json_object_get(c, "add_generation_prompt")),
+                                      .add_generation_prompt =
+                                          json_is_true(json_object_get(c, "add_generation_prompt")),
                                       .bos_token = "<|im_start|>",
                                       .eos_token = "<|im_end|>",
                                       .text_max = 1 << 20,

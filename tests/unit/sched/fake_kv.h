@@ -17,7 +17,8 @@ struct fake_kv {
 
 static inline struct fake_kv fake_kv_new(int n_blocks, int bt, int vocab)
 {
-    struct fake_kv k = {n_blocks, bt, vocab, xcalloc((size_t)n_blocks * (size_t)bt, sizeof(struct fake_cell))};
+    struct fake_kv k = {n_blocks, bt, vocab,
+                        xcalloc((size_t)n_blocks * (size_t)bt, sizeof(struct fake_cell))};
     memset(k.cells, 0xff, (size_t)n_blocks * (size_t)bt * sizeof *k.cells);
     return k;
 }
@@ -29,7 +30,10 @@ static inline uint64_t fake_mix(uint64_t h, int32_t token, int32_t pos)
     return h ^ h >> 29;
 }
 
-static inline int32_t fake_next(uint64_t h, int vocab) { return (int32_t)((h >> 7) % (uint64_t)vocab); }
+static inline int32_t fake_next(uint64_t h, int vocab)
+{
+    return (int32_t)((h >> 7) % (uint64_t)vocab);
+}
 
 /* What the sequence would say alone. choice stands for a sampler's seed. */
 static inline int32_t fake_alone(const int32_t *tokens, int n, int vocab, int choice)
@@ -44,7 +48,8 @@ static inline void fake_copy(struct fake_kv *k, const struct sched_plan *plan)
 {
     for (int i = 0; i < plan->n_copies; i++) {
         const struct sched_copy *c = &plan->copies[i];
-        memcpy(k->cells + c->dst * k->bt, k->cells + c->src * k->bt, (size_t)c->n_tokens * sizeof *k->cells);
+        memcpy(k->cells + c->dst * k->bt, k->cells + c->src * k->bt,
+               (size_t)c->n_tokens * sizeof *k->cells);
     }
 }
 
@@ -59,7 +64,8 @@ static inline void fake_forward(struct fake_kv *k, const struct batch *b, uint64
         int row = b->out_row[o];
         uint64_t h = 1;
         for (int p = 0; p <= b->pos[row]; p++) {
-            struct fake_cell c = k->cells[b->block_table[b->seq[row]][p / k->bt] * k->bt + p % k->bt];
+            struct fake_cell c =
+                k->cells[b->block_table[b->seq[row]][p / k->bt] * k->bt + p % k->bt];
             h = fake_mix(h, c.token, c.pos);
         }
         hash[o] = h;

@@ -91,7 +91,8 @@ static struct tokenizer *small_tokenizer(bool all_bytes)
     return t;
 }
 
-static void check_ids(const struct tokenizer *t, struct str text, unsigned flags, const int32_t *want, size_t n)
+static void check_ids(const struct tokenizer *t, struct str text, unsigned flags,
+                      const int32_t *want, size_t n)
 {
     struct token_list l;
     token_list_init(&l, 1000);
@@ -104,10 +105,10 @@ static void check_ids(const struct tokenizer *t, struct str text, unsigned flags
         printf("      %d", l.ids[i]);
     token_list_fini(&l);
 }
-#define CHECK_IDS(t, text, flags, ...)                                                                                           \
-    do {                                                                                                                         \
-        static const int32_t want_[] = {__VA_ARGS__};                                                                            \
-        check_ids(t, STR(text), flags, want_, sizeof want_ / sizeof want_[0]);                                                   \
+#define CHECK_IDS(t, text, flags, ...)                                                             \
+    do {                                                                                           \
+        static const int32_t want_[] = {__VA_ARGS__};                                              \
+        check_ids(t, STR(text), flags, want_, sizeof want_ / sizeof want_[0]);                     \
     } while (0)
 
 TEST(the_lowest_rank_merges_first)
@@ -129,7 +130,8 @@ TEST(control_tokens_need_the_flag_and_the_longest_wins)
     CHECK_IDS(t, "<|end|>", 0, '<', '|', 'e', 'n', 'd', '|', '>');
     CHECK_IDS(t, "a<tool>b", 0, 'a', 264, 'b'); /* a user-defined token is a word of the text */
     CHECK_IDS(t, "[PAD9]", TOKENIZE_PARSE_SPECIAL, '[', 'P', 'A', 'D', '9', ']');
-    CHECK(tokenizer_is_end(t, 262) && !tokenizer_is_end(t, 264) && !tokenizer_is_end(t, -1) && !tokenizer_is_end(t, 1 << 20));
+    CHECK(tokenizer_is_end(t, 262) && !tokenizer_is_end(t, 264) && !tokenizer_is_end(t, -1) &&
+          !tokenizer_is_end(t, 1 << 20));
     CHECK_STR(tokenizer_bytes(t, 262, false), "");
     CHECK_STR(tokenizer_bytes(t, 262, true), "<|end|>");
     CHECK_STR(tokenizer_bytes(t, 264, false), "<tool>");

@@ -10,15 +10,16 @@ enum { NOW = 1767225600 + 3661 }; /* the clock the expected texts were made with
 
 static struct chat_render_options options_of(const json_t *c)
 {
-    return (struct chat_render_options){.messages = json_object_get(c, "messages"),
-                                        .tools = json_object_get(c, "tools"),
-                                        .add_generation_prompt = json_is_true(json_object_get(c, "add_generation_prompt")),
-                                        .bos_token = "<s>",
-                                        .eos_token = "</s>",
-                                        .variables = json_object_get(c, "variables"),
-                                        .now_s = NOW,
-                                        .text_max = 1 << 20,
-                                        .steps_max = 1000000};
+    return (struct chat_render_options){
+        .messages = json_object_get(c, "messages"),
+        .tools = json_object_get(c, "tools"),
+        .add_generation_prompt = json_is_true(json_object_get(c, "add_generation_prompt")),
+        .bos_token = "<s>",
+        .eos_token = "</s>",
+        .variables = json_object_get(c, "variables"),
+        .now_s = NOW,
+        .text_max = 1 << 20,
+        .steps_max = 1000000};
 }
 
 /* Segments cover the text, in order, and neighbours differ in kind. */
@@ -26,8 +27,10 @@ static void check_segments(const struct chat_rendering *r, const char *id)
 {
     size_t at = 0;
     for (size_t i = 0; i < r->n_segments; i++) {
-        CHECK_AT(r->segments[i].from == at && r->segments[i].n > 0, "%s: segment %zu leaves a gap", id, i);
-        CHECK_AT(!i || r->segments[i].is_content != r->segments[i - 1].is_content, "%s: segments %zu not merged", id, i);
+        CHECK_AT(r->segments[i].from == at && r->segments[i].n > 0, "%s: segment %zu leaves a gap",
+                 id, i);
+        CHECK_AT(!i || r->segments[i].is_content != r->segments[i - 1].is_content,
+                 "%s: segments %zu not merged", id, i);
         at += r->segments[i].n;
     }
     CHECK_AT(at == r->text.n, "%s: segments end at %zu of %zu", id, at, r->text.n);
@@ -39,20 +42,23 @@ static void show_difference(const char *id, struct str got, struct str want)
     while (i < got.n && i < want.n && got.p[i] == want.p[i])
         i++;
     CHECK_AT(false, "%s: differs at byte %zu", id, i);
-    struct str g = str_sub(got, i > 30 ? i - 30 : 0, 80), w = str_sub(want, i > 30 ? i - 30 : 0, 80);
+    struct str g = str_sub(got, i > 30 ? i - 30 : 0, 80),
+               w = str_sub(want, i > 30 ? i - 30 : 0, 80);
     printf("      got  \"%.*s\"\n      want \"%.*s\"\n", STR_ARG(g), STR_ARG(w));
 }
 
 static void run_case(const json_t *c)
 {
     const char *id = json_string_value(json_object_get(c, "id"));
-    const json_t *source = json_object_get(c, "template"), *expected = json_object_get(c, "expected");
+    const json_t *source = json_object_get(c, "template"),
+                 *expected = json_object_get(c, "expected");
     const char *raises = json_string_value(json_object_get(c, "raises"));
     struct chat_template *t = NULL;
     struct errmsg e = {0};
     struct chat_rendering r;
     struct chat_render_options opt = options_of(c);
-    enum err err = chat_template_new(&t, (struct str){json_string_value(source), json_string_length(source)}, &e);
+    enum err err = chat_template_new(
+        &t, (struct str){json_string_value(source), json_string_length(source)}, &e);
     if (!err) err = chat_template_render(t, &opt, &r, &e);
     if (expected) {
         CHECK_AT(!err, "%s: %s", id, e.text);
@@ -88,12 +94,16 @@ TEST(renderings_equal_jinja2)
 }
 
 /* Renders source with one user message; the error, or OK with the text in *r. */
-static enum err render(const char *source, const char *user, struct chat_rendering *r, struct errmsg *e)
+static enum err render(const char *source, const char *user, struct chat_rendering *r,
+                       struct errmsg *e)
 {
     struct chat_template *t;
     json_t *messages = json_pack("[{s:s,s:s}]", "role", "user", "content", user);
-    struct chat_render_options opt = {
-        .messages = messages, .bos_token = "", .eos_token = "", .text_max = 1 << 16, .steps_max = 200000};
+    struct chat_render_options opt = {.messages = messages,
+                                      .bos_token = "",
+                                      .eos_token = "",
+                                      .text_max = 1 << 16,
+                                      .steps_max = 200000};
     enum err err = chat_template_new(&t, str_of(source), e);
     if (!err) err = chat_template_render(t, &opt, r, e);
     chat_template_free(t);
@@ -124,7 +134,8 @@ TEST(content_keeps_its_mark_through_text_operations)
         CHECK_STR(buf_view(&r.text), "<a>[inner]<b>");
         CHECK_INT(r.n_segments, 3);
         if (r.n_segments == 3) {
-            CHECK(!r.segments[0].is_content && r.segments[1].is_content && !r.segments[2].is_content);
+            CHECK(!r.segments[0].is_content && r.segments[1].is_content &&
+                  !r.segments[2].is_content);
             CHECK_INT(r.segments[1].from, 4);
             CHECK_INT(r.segments[1].n, 5);
         }
@@ -148,18 +159,26 @@ TEST(hostile_templates_end_within_bounds)
         const char *source;
         enum err err;
     } cases[] = {
-        {"{% for i in range(1000000000) %}{% for j in range(1000000000) %}x{% endfor %}{% endfor %}", ERR_RANGE},
-        {"{% for i in range(90000) %}a line of text that is long enough to fill the output first{% endfor %}", ERR_TOO_LARGE},
-        {"{% for i in range(90000) %}{% for j in range(90000) %}{% endfor %}{% endfor %}", ERR_RANGE},
+        {"{% for i in range(1000000000) %}{% for j in range(1000000000) %}x{% endfor %}{% endfor "
+         "%}",
+         ERR_RANGE},
+        {"{% for i in range(90000) %}a line of text that is long enough to fill the output first{% "
+         "endfor %}",
+         ERR_TOO_LARGE},
+        {"{% for i in range(90000) %}{% for j in range(90000) %}{% endfor %}{% endfor %}",
+         ERR_RANGE},
         {"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", ERR_RANGE},
         {"{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}{{ m() }}", ERR_RANGE},
-        {"{% set ns = namespace(s='aaaaaaaaaaaaaaaa') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ "
+        {"{% set ns = namespace(s='aaaaaaaaaaaaaaaa') %}{% for i in range(60) %}{% set ns.s = ns.s "
+         "~ ns.s %}{% endfor %}{{ "
          "ns.s|length }}",
          ERR_RANGE},
         {"{{ 'x' * 1000000000 }}", ERR_RANGE},
         {"{% set l = [] %}{% set _ = l.append(l) %}{{ l }}", ERR_RANGE},
         {"{% set l = [] %}{% set _ = l.append(l) %}{{ l|tojson }}", ERR_RANGE},
-        {"{% set l = [] %}{% set m = [] %}{% set _ = l.append(l) %}{% set _ = m.append(m) %}{{ l == m }}", ERR_RANGE},
+        {"{% set l = [] %}{% set m = [] %}{% set _ = l.append(l) %}{% set _ = m.append(m) %}{{ l "
+         "== m }}",
+         ERR_RANGE},
         {"{{ 9223372036854775807 + 1 }}", ERR_RANGE},
         {"{{ 2 ** 64 }}", ERR_RANGE},
         {"{{ (-9223372036854775807 - 1) // -1 }}", ERR_INVALID},

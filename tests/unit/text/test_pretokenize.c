@@ -7,7 +7,8 @@
 #include "engine/text/pretokenize.h"
 #include "tests/check.h"
 
-static const char *const names[] = {"gpt-2", "smollm", "llama-bpe", "qwen2", "qwen35", "gpt-4o", "tekken"};
+static const char *const names[] = {"gpt-2",  "smollm", "llama-bpe", "qwen2",
+                                    "qwen35", "gpt-4o", "tekken"};
 
 static void check_words(const char *name, struct str text, const json_t *words)
 {
@@ -16,9 +17,10 @@ static void check_words(const char *name, struct str text, const json_t *words)
     size_t at = 0, i = 0;
     for (; at < text.n; i++) {
         size_t end = pretokenize_word(rule.family, text, at);
-        struct str got = {text.p + at, end - at}, want = str_of(json_string_value(json_array_get(words, i)));
-        CHECK_AT(str_eq(got, want), "%s on \"%.*s\": word %zu is \"%.*s\", not \"%.*s\"", name, STR_ARG(text), i, STR_ARG(got),
-                 STR_ARG(want));
+        struct str got = {text.p + at, end - at},
+                   want = str_of(json_string_value(json_array_get(words, i)));
+        CHECK_AT(str_eq(got, want), "%s on \"%.*s\": word %zu is \"%.*s\", not \"%.*s\"", name,
+                 STR_ARG(text), i, STR_ARG(got), STR_ARG(want));
         if (!str_eq(got, want)) return;
         at = end;
     }
@@ -57,7 +59,8 @@ TEST(random_bytes_are_covered_by_words)
         for (int family = PRETOKENIZE_GPT2; family <= PRETOKENIZE_TEKKEN; family++) {
             size_t at = 0;
             while (at < n) {
-                size_t end = pretokenize_word((enum pretokenize_family)family, (struct str){bytes, n}, at);
+                size_t end =
+                    pretokenize_word((enum pretokenize_family)family, (struct str){bytes, n}, at);
                 REQUIRE(end > at && end <= n);
                 at = end;
             }

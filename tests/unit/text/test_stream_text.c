@@ -9,7 +9,8 @@
 
 static void add_base64(const char *s, struct buf *out)
 {
-    static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    static const char alphabet[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     unsigned bits = 0, n_bits = 0;
     for (; *s && *s != '='; s++) {
         bits = bits << 6 | (unsigned)(strchr(alphabet, *s) - alphabet);
@@ -51,11 +52,14 @@ static void run_case(const json_t *c)
         stopped = stream_text_feed(s, buf_view(&bytes), &out);
         CHECK_AT(str_starts(final, buf_view(&out)), "%s: sent more than the final text", id);
         const char *min = json_string_value(json_array_get(at_least, used));
-        CHECK_AT(str_starts(buf_view(&out), str_of(min)), "%s: held back too much after piece %zu", id, used);
+        CHECK_AT(str_starts(buf_view(&out), str_of(min)), "%s: held back too much after piece %zu",
+                 id, used);
     }
     if (!stopped) stream_text_finish(s, &out);
-    CHECK_AT(str_eq(buf_view(&out), final), "%s: \"%.*s\", not \"%.*s\"", id, STR_ARG(buf_view(&out)), STR_ARG(final));
-    CHECK_AT(used == (size_t)json_integer_value(json_object_get(expect, "tokens_used")), "%s: used %zu tokens", id, used);
+    CHECK_AT(str_eq(buf_view(&out), final), "%s: \"%.*s\", not \"%.*s\"", id,
+             STR_ARG(buf_view(&out)), STR_ARG(final));
+    CHECK_AT(used == (size_t)json_integer_value(json_object_get(expect, "tokens_used")),
+             "%s: used %zu tokens", id, used);
     buf_fini(&out);
     buf_fini(&bytes);
     stream_text_free(s);
@@ -103,8 +107,18 @@ static void oracle(struct str text, const struct str *stops, size_t n_stops, str
 
 static void random_text(struct rng *r, struct buf *out)
 {
-    static const char *const parts[] = {
-        "a", "b", "ab", "aab", "\xe4\xbd\xa0", "\xe5\xa5\xbd", "\xf0\x9f\x98\x80", "\xff", "\xe4", "\x80", "\xf0\x9f", "c"};
+    static const char *const parts[] = {"a",
+                                        "b",
+                                        "ab",
+                                        "aab",
+                                        "\xe4\xbd\xa0",
+                                        "\xe5\xa5\xbd",
+                                        "\xf0\x9f\x98\x80",
+                                        "\xff",
+                                        "\xe4",
+                                        "\x80",
+                                        "\xf0\x9f",
+                                        "c"};
     for (uint64_t n = rng_below(r, 30); n; n--)
         buf_z(out, parts[rng_below(r, 12)]);
 }
@@ -143,8 +157,8 @@ TEST(every_way_of_cutting_gives_the_same_text)
             at += n;
         }
         if (!stopped) stream_text_finish(s, &got);
-        CHECK_AT(str_eq(buf_view(&got), buf_view(&want)), "round %d: \"%.*s\", not \"%.*s\"", round, STR_ARG(buf_view(&got)),
-                 STR_ARG(buf_view(&want)));
+        CHECK_AT(str_eq(buf_view(&got), buf_view(&want)), "round %d: \"%.*s\", not \"%.*s\"", round,
+                 STR_ARG(buf_view(&got)), STR_ARG(buf_view(&want)));
         stream_text_free(s);
         buf_fini(&text);
         buf_fini(&want);

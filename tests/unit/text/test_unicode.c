@@ -9,14 +9,16 @@ TEST(classes_follow_the_general_category)
     static const struct {
         uint32_t code;
         enum unicode_class class;
-    } cases[] = {{'a', UC_LL},      {'Z', UC_LU},    {'0', UC_ND},      {' ', UC_ZS},    {'\n', UC_CC},    {'!', UC_P},
-                 {'$', UC_S},       {0x01C5, UC_LT}, {0x02B0, UC_LM},   {0x4F60, UC_LO}, {0x0301, UC_MN},  {0x0903, UC_MC},
-                 {0x20DD, UC_MC},   {0x2167, UC_NO}, {0xBD, UC_NO},     {0x2028, UC_ZL}, {0xE000, UC_CO},  {0x200D, UC_CF},
-                 {0x1F600, UC_S},   {0xAC00, UC_LO}, {0x10FFFF, UC_CN}, {0x0378, UC_CN}, {0x20000, UC_LO}, {0x3002, UC_P},
+    } cases[] = {{'a', UC_LL},      {'Z', UC_LU},    {'0', UC_ND},     {' ', UC_ZS},
+                 {'\n', UC_CC},     {'!', UC_P},     {'$', UC_S},      {0x01C5, UC_LT},
+                 {0x02B0, UC_LM},   {0x4F60, UC_LO}, {0x0301, UC_MN},  {0x0903, UC_MC},
+                 {0x20DD, UC_MC},   {0x2167, UC_NO}, {0xBD, UC_NO},    {0x2028, UC_ZL},
+                 {0xE000, UC_CO},   {0x200D, UC_CF}, {0x1F600, UC_S},  {0xAC00, UC_LO},
+                 {0x10FFFF, UC_CN}, {0x0378, UC_CN}, {0x20000, UC_LO}, {0x3002, UC_P},
                  {0x110000, UC_CN}, {0, UC_CC},      {0x10FFFD, UC_CO}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        CHECK_AT(unicode_class(cases[i].code) == cases[i].class, "U+%04X has class %d", cases[i].code,
-                 unicode_class(cases[i].code));
+        CHECK_AT(unicode_class(cases[i].code) == cases[i].class, "U+%04X has class %d",
+                 cases[i].code, unicode_class(cases[i].code));
 }
 
 TEST(case_maps_one_to_one)
@@ -63,7 +65,8 @@ TEST(normal_forms_compose_and_order)
 
 TEST(plain_text_is_known_to_be_composed)
 {
-    CHECK(!normalise_may_change_nfc(STR("plain ASCII, caf\u00e9, \u4f60\u597d, \uac00, \U0001F600")));
+    CHECK(
+        !normalise_may_change_nfc(STR("plain ASCII, caf\u00e9, \u4f60\u597d, \uac00, \U0001F600")));
     CHECK(normalise_may_change_nfc(STR("x\u0301")));
 }
 

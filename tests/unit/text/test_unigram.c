@@ -22,7 +22,8 @@ static const struct str words[] = {STR("<s>"),
                                    STR("\xe4\xbd\xa0\xe5\xa5\xbd"),
                                    STR("1"),
                                    STR("<mask>")};
-static const float scores[] = {0, 0, 0, -2.5f, -3, -3.25f, -4, -3.5f, -4.5f, -7, -5.25f, -6, -7.5f, -5, 0};
+static const float scores[] = {0,     0,  0,      -2.5f, -3,    -3.25f, -4, -3.5f,
+                               -4.5f, -7, -5.25f, -6,    -7.5f, -5,     0};
 static const int32_t types[] = {3, 3, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3};
 enum { N = sizeof words / sizeof words[0], UNK = 2 };
 
@@ -52,7 +53,8 @@ static struct tokenizer *open_tokenizer(void)
     return t;
 }
 
-static void check_ids(const struct tokenizer *t, struct str text, unsigned flags, const int32_t *want, size_t n)
+static void check_ids(const struct tokenizer *t, struct str text, unsigned flags,
+                      const int32_t *want, size_t n)
 {
     struct token_list l;
     token_list_init(&l, 1000);
@@ -65,10 +67,10 @@ static void check_ids(const struct tokenizer *t, struct str text, unsigned flags
         printf("      %d\n", l.ids[i]);
     token_list_fini(&l);
 }
-#define CHECK_IDS(t, text, flags, ...)                                                                                           \
-    do {                                                                                                                         \
-        static const int32_t want_[] = {__VA_ARGS__};                                                                            \
-        check_ids(t, STR(text), flags, want_, sizeof want_ / sizeof want_[0]);                                                   \
+#define CHECK_IDS(t, text, flags, ...)                                                             \
+    do {                                                                                           \
+        static const int32_t want_[] = {__VA_ARGS__};                                              \
+        check_ids(t, STR(text), flags, want_, sizeof want_ / sizeof want_[0]);                     \
     } while (0)
 
 TEST(text_is_normalised_and_words_are_marked)

@@ -34,7 +34,8 @@ static void read_pieces(const json_t *v)
         int id = (int)json_integer_value(json_array_get(p, 0));
         const char *text = json_string_value(json_array_get(p, 1));
         tokens[id] = (struct str){xstrdup(text), strlen(text)};
-        if (text[0] == '[' && text[1]) types[id] = !strcmp(text, "[UNK]") ? TOKEN_UNKNOWN : TOKEN_CONTROL;
+        if (text[0] == '[' && text[1])
+            types[id] = !strcmp(text, "[UNK]") ? TOKEN_UNKNOWN : TOKEN_CONTROL;
     }
 }
 
@@ -69,7 +70,8 @@ static void check_case(const struct tokenizer *t, const json_t *c, const char *k
     struct token_list l;
     if (!want) return;
     token_list_init(&l, 10000);
-    tokenizer_encode(t, (struct str){json_string_value(text), json_string_length(text)}, flags | TOKENIZE_ADD_SPECIAL, &l);
+    tokenizer_encode(t, (struct str){json_string_value(text), json_string_length(text)},
+                     flags | TOKENIZE_ADD_SPECIAL, &l);
     bool same = l.n == json_array_size(want);
     for (size_t i = 0; same && i < l.n; i++)
         same = l.ids[i] == json_integer_value(json_array_get(want, i));

@@ -1,0 +1,82 @@
+"""Goal: the whole system answers real questions with real weights: SmolLM2 chat, MiniLM embeddings, real Redis, the `openai` client.
+Method: the sanitizer build with short answers; what a semantic hit, a refusal and a stream look like from outside. Skipped, with the
+reason, where the weights or the client are not there."""
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+from tests.integration.rig import MINILM, SMOLLM2, Rig, ask, model
+
+VENV = os.path.join(os.environ.get("DEJA_VENV", "/nonexistent"), "bin", "python")
+CLIENT = r'''
+import sys, openai
+c = openai.OpenAI(base_url=sys.argv[1], api_key="k", max_retries=0, timeout=120)
+m = c.models.list().data[0].id
+ask = dict(model=m, messages=[{"role": "user", "content": "Reply with the single word: yes"}], max_tokens=6, temperature=0)
+a = c.chat.completions.create(**ask)
+assert a.choices[0].message.content and a.usage.prompt_tokens > 5, a
+s = c.chat.completions.create(**ask, stream=True, stream_options={"include_usage": True})
+text, usage = "", None
+for x in s:
+    text += (x.choices[0].delta.content or "") if x.choices else ""
+    usage = x.usage or usage
+assert text == a.choices[0].message.content, (text, a)
+assert usage.completion_tokens == a.usage.completion_tokens, (usage, a.usage)
+try:
+    c.chat.completions.create(model="no-such-model", messages=ask["messages"])
+    raise SystemExit("an unknown model was accepted")
+except openai.NotFoundError as e:
+    assert e.code == "model_not_found", e
+e = c.embeddings.create(model=c.models.list().data[-1].id, input=["How do I reset my password?"])
+assert len(e.data[0].embedding) == 384
+print("client ok")
+'''
+
+
+@unittest.skipUnless(model(SMOLLM2) and model(MINILM), "SmolLM2 and MiniLM are not in the model cache (no network?)")
+class Real(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.rig = Rig()
+        try:
+            cls.rig.redis()
+            cls.rig.engine(model(SMOLLM2), model(MINILM), seconds=240)
+            cls.rig.gateway("--engine-url", f"http://127.0.0.1:{cls.rig.engine_port}", "--redis", cls.rig.redis_url, "--embed-model",
+                            model(MINILM), "--cache-embed-deadline-ms", "2000")   # the sanitizer build embeds slowly
+        except BaseException:
+            cls.rig.close()
+            raise
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.rig.close()
+
+    def ask(self, text, **fields):
+        # a stop string ends the answer early, so that it is complete and may be kept
+        status, headers, body = ask(self.rig.port, text, max_tokens=40, stop=[" ", ",", "."], **fields)
+        self.assertEqual(status, 200, body)
+        return headers, json.loads(body)["choices"][0]["message"]["content"]
+
+    def test_miss_then_exact_then_semantic_and_a_near_question_is_refused(self):
+        headers, first = self.ask("How do I reset my password?")
+        self.assertEqual(headers["x-deja-cache"], "miss")
+        headers, again = self.ask("How do I reset my password?")
+        self.assertEqual((headers["x-deja-cache"], again), ("exact", first))
+        headers, reworded = self.ask("How can I reset my password?")
+        self.assertEqual((headers["x-deja-cache"], reworded), ("semantic", first), headers)
+        for near in ("How do I reset my username?", "How do I not reset my password?", "How do I reset my 2 passwords?"):
+            headers, _ = self.ask(near)
+            self.assertEqual(headers["x-deja-cache"], "miss", near)
+            self.assertTrue(headers["x-deja-reason"].startswith("guard:"), (near, headers["x-deja-reason"]))
+
+    @unittest.skipUnless(os.path.exists(VENV), "the openai client is not installed (no network?)")
+    def test_the_openai_client_works_unchanged(self):
+        r = subprocess.run([VENV, "-c", CLIENT, f"http://127.0.0.1:{self.rig.port}/v1"], stdout=subprocess.PIPE,
+                           stderr=subprocess.STDOUT, timeout=400, text=True, check=False)
+        self.assertIn("client ok", r.stdout)
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())
