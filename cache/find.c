@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "cache/cache_internal.h"
 
-enum { CANDIDATES = 8, ANSWERS_TRIED_MAX = 3 };
+enum { CANDIDATES = 16, ANSWERS_TRIED_MAX = 3 };
 
 struct accepted {
     struct hash128 id;

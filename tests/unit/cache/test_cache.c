@@ -226,7 +226,7 @@ TEST(a_busy_embedder_delays_the_index_and_loses_nothing)
     CHECK(rig_until(r.loop, all_indexed, &r, 30000));
     settle(&r);
     for (int i = 0; i < 60; i += 7) {
-        snprintf(q, sizeof q, "what is the price of part number %d", i);
+        snprintf(q, sizeof q, "what does part number %d cost", i);
         CHECK_INT(rig_find(r.loop, r.cache, q).result, CACHE_SEMANTIC);
     }
     close_rig(&r);
