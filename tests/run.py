@@ -15,19 +15,20 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, "build", "dev")
+TSAN = os.path.join(ROOT, "build", "tsan")              # the tests of threaded code, once more under the thread sanitizer
 LINE = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.M)
-LIMIT_S = {"unit": 300, "integration": 600, "check": 120, "cuda": 900}
+LIMIT_S = {"unit": 300, "tsan": 300, "integration": 600, "check": 120, "cuda": 900}
 
 
 def programs(what):
     if what in ("unit", "all"):
         yield "check", "tidy", [sys.executable, "tests/tidy.py"]
-        folder = os.path.join(BUILD, "unit")
-        names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-        for n in names:
-            path = os.path.join(folder, n)
-            if os.path.isfile(path) and os.access(path, os.X_OK):
-                yield "unit", n, [path]
+        for kind, build in (("unit", BUILD), ("tsan", TSAN)):
+            folder = os.path.join(build, "unit")
+            for n in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+                path = os.path.join(folder, n)
+                if os.path.isfile(path) and os.access(path, os.X_OK):
+                    yield kind, n, [path]
     if what in ("cuda", "all"):
         yield "cuda", "cuda_compile", ["bash", "tests/cuda_emu/compile.sh"]
     if what in ("integration", "all"):
@@ -84,6 +85,8 @@ def main():
     env.setdefault("DEJA_CACHE", os.path.join(os.path.expanduser("~"), ".cache", "deja"))
     env.setdefault("ASAN_OPTIONS", "abort_on_error=0:detect_stack_use_after_return=1")
     env.setdefault("UBSAN_OPTIONS", "print_stacktrace=1")
+    # FAISS brings OpenMP, whose library is not instrumented
+    env.setdefault("TSAN_OPTIONS", "suppressions=" + os.path.join(ROOT, "tests", "tsan.supp") + " ignore_noninstrumented_modules=1")
     env.setdefault("OMP_NUM_THREADS", "1")
     env.setdefault("OPENBLAS_NUM_THREADS", "1")
     total, broken = [0, 0, 0], []
