@@ -284,6 +284,7 @@ static bool split_target(struct http_head *h)
             host_n++;
         if (!host_n) return false;
         rest = str_sub(rest, host_n, rest.n);
+        h->target = rest; /* who passes it on speaks to another host */
         if (!rest.n || rest.p[0] == '?') {
             h->path = STR("/");
             h->query = str_sub(rest, 1, rest.n);

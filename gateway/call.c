@@ -129,7 +129,8 @@ static void on_done(void *arg, enum err code, const struct errmsg *e)
         finish(c, code, fault_of_call(code, true));
         return;
     }
-    upstream_judge(t, UPSTREAM_BAD, c->text);
+    /* ERR_INVALID: the request could not even be written, which says nothing about the target */
+    upstream_judge(t, code == ERR_INVALID ? UPSTREAM_UNKNOWN : UPSTREAM_BAD, c->text);
     if (code == ERR_UNAVAILABLE && c->tries_left > 0)
         retry_later(c);
     else

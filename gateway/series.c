@@ -57,7 +57,6 @@ static struct metric *make_cache_series(const struct exchange *x, struct metrics
     struct buf labels;
     buf_init(&labels, 512);
     metrics_label(&labels, "result", str_of(x->out.cache));
-    buf_char(&labels, ',');
     metrics_label(&labels, "reason", str_of(x->out.reason));
     struct metric *made =
         metrics_get(m, METRIC_COUNTER, "deja_cache_total", labels.p ? labels.p : "",

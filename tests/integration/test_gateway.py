@@ -340,6 +340,15 @@ class Relaying(GatewayCase):
         self.assertEqual((s, h["content-type"]), (200, "text/event-stream"))
         self.assertEqual(call(self.port, "HEAD", "/v1/models")[2], b"")
 
+    def test_a_target_with_scheme_and_host_goes_on_as_a_path_and_harms_no_upstream(self):
+        for method, path in (("GET", "/v1/models?a=b"), ("POST", "/v1/embeddings"), ("POST", "/v1/chat/completions?x=1")):
+            for _ in range(4):                        # more than the failures that open a breaker
+                body = {"model": "m", "input": "a", "messages": [{"role": "user", "content": unique()}]} if method == "POST" else None
+                self.assertEqual(call(self.port, method, "http://some.host:80" + path, body)[0], 200, path)
+            if method == "POST":
+                self.assertEqual(self.up.last()["path"], path)
+        self.assertEqual(self.ask(unique())[0], 200)
+
     def test_unknown_addresses_and_methods_get_openai_shaped_errors(self):
         for method, path, want in (("GET", "/v1/chat/completions", 405), ("PUT", "/v1/chat/completions", 405), ("GET", "/nope", 404), ("GET", "/", 404),
                                    ("POST", "/v1/%2e%2e/admin", 404), ("GET", "/v1/../admin", 404), ("POST", "/v1/chat%00/completions", 404),
@@ -645,6 +654,8 @@ class Operating(GatewayCase):
         for name in ("deja_cache_total", "deja_request_seconds_bucket", "deja_upstream_seconds_count", "deja_inflight", "deja_coalesced_total",
                      "deja_saved_tokens_total", "deja_loop_lag_seconds", "deja_upstream_up", "deja_redis_up"):
             self.assertIn(name, text)
+        for line in text.splitlines():                # one malformed line costs a scraper the whole page
+            self.assertRegex(line, r'^(#.*|[a-z_:]+(\{[a-z_]+="[^"\\]*"(,[a-z_]+="[^"\\]*")*\})? [-+0-9.eInfNa]+)$')
         self.assertGreaterEqual(self.metric("deja_saved_tokens_total"), 3)
 
     def test_access_line_has_no_text_of_the_request(self):
