@@ -67,6 +67,41 @@ static size_t n_characters(struct str s)
     return n;
 }
 
+/* A token as the older shape names it: its text, or "bytes:\\xe4..." where that is part of a
+ * character, so that different parts keep different names. */
+static void write_name(const struct exchange *x, int32_t id, struct buf *out)
+{
+    struct str s = bytes_of(x, id);
+    if (utf8_valid(s)) {
+        json_write_string(out, s);
+        return;
+    }
+    buf_z(out, "\"bytes:");
+    for (size_t i = 0; i < s.n; i++)
+        buf_printf(out, "\\\\x%02x", (unsigned)(unsigned char)s.p[i]);
+    buf_char(out, '"');
+}
+
+static bool text_was_before(const struct exchange *x, const struct logged_token *t, int k)
+{
+    for (int i = 0; i < k; i++)
+        if (str_eq(bytes_of(x, t->top[i].token), bytes_of(x, t->top[k].token))) return true;
+    return false;
+}
+
+/* Two tokens may have one text; a member may stand in an object only once, and the likelier wins. */
+static void write_top(const struct exchange *x, const struct logged_token *t, struct buf *out)
+{
+    buf_char(out, '{');
+    for (int k = 0; k < t->n_top; k++) {
+        if (text_was_before(x, t, k)) continue;
+        if (k) buf_char(out, ',');
+        write_name(x, t->top[k].token, out);
+        buf_printf(out, ":%.6g", (double)t->top[k].logprob);
+    }
+    buf_char(out, '}');
+}
+
 /* The older shape of /v1/completions: parallel arrays. */
 static void write_completion(const struct exchange *x, struct choice_out *c, size_t upto,
                              struct buf *out)
@@ -74,21 +109,15 @@ static void write_completion(const struct exchange *x, struct choice_out *c, siz
     buf_z(out, "{\"tokens\":[");
     for (size_t i = c->n_told; i < upto; i++) {
         if (i > c->n_told) buf_char(out, ',');
-        json_write_string(out, bytes_of(x, c->logged[i].id));
+        write_name(x, c->logged[i].id, out);
     }
     buf_z(out, "],\"token_logprobs\":[");
     for (size_t i = c->n_told; i < upto; i++)
         buf_printf(out, "%s%.6g", i > c->n_told ? "," : "", (double)c->logged[i].logprob);
     buf_z(out, "],\"top_logprobs\":[");
     for (size_t i = c->n_told; i < upto; i++) {
-        const struct logged_token *t = &c->logged[i];
-        buf_z(out, i > c->n_told ? ",{" : "{");
-        for (int k = 0; k < t->n_top; k++) {
-            if (k) buf_char(out, ',');
-            json_write_string(out, bytes_of(x, t->top[k].token));
-            buf_printf(out, ":%.6g", (double)t->top[k].logprob);
-        }
-        buf_char(out, '}');
+        if (i > c->n_told) buf_char(out, ',');
+        write_top(x, &c->logged[i], out);
     }
     buf_z(out, "],\"text_offset\":[");
     for (size_t i = c->n_told; i < upto; i++) {

@@ -154,6 +154,20 @@ class EngineServer(unittest.TestCase):
         self.assertTrue(shown.startswith(a["message"]["content"]))
         self.assertLess(len(shown), len(full))
 
+    def test_older_logprobs_name_every_token_once_also_parts_of_characters(self):
+        def no_doubles(pairs):
+            self.assertEqual(len(dict(pairs)), len(pairs), pairs)
+            return dict(pairs)
+        parts = 0
+        for prompt in ("hi", "hi there", "你好", "abc"):
+            raw = call(self.port, "POST", TEXT, {"model": "tiny", "prompt": prompt, "max_tokens": 12, "temperature": 0, "logprobs": 20})[2]
+            told = json.loads(raw, object_pairs_hook=no_doubles)["choices"][0]["logprobs"]
+            for token, top in zip(told["tokens"], told["top_logprobs"]):
+                self.assertIn(token, top)
+                self.assertNotIn("\ufffd", "".join(top))
+                parts += sum(name.startswith("bytes:\\x") for name in top)
+        self.assertGreater(parts, 0)
+
     def test_completions_take_text_lists_and_token_ids(self):
         status, _, a = self.post(TEXT, prompt=["abc", "abd"], max_tokens=4, temperature=0, n=2, logprobs=2)
         self.assertEqual(status, 200, a)
