@@ -27,9 +27,10 @@ struct outcome {
         cache; /* "exact" "semantic" "coalesced" "miss" "bypass", or "none" where the cache has no part */
     char reason[64];
     char entry[37];
-    double similarity; /* -1 = none */
-    int64_t age_s;     /* -1 = not a hit */
-    bool stored;       /* known before the first byte */
+    double similarity;   /* -1 = none */
+    int64_t age_s;       /* -1 = not a hit */
+    bool stored;         /* known before the first byte */
+    const char *refused; /* static text: why the cache would not keep the answer, or NULL */
 };
 
 struct exchange {

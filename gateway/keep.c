@@ -17,6 +17,7 @@ void ticket_keep(struct ticket *t, const struct openai_answer *a)
     enum err code = cache_keep(t->gw->cache, &t->key, a, &o, t->entry, &why_not);
     if (code != OK) {
         t->entry[0] = 0;
+        t->refused = why_not;
         log_debug("gateway", "answer not kept: %s", why_not ? why_not : err_text(code));
         return;
     }

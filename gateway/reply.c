@@ -55,7 +55,11 @@ static void cache_status(struct exchange *x)
         const char *fwd = x->controls.bypass || strcmp(o->cache, "bypass") ? o->cache
                           : x->controls.skip_lookup                        ? "request"
                                                                            : "bypass";
-        http_set_headerf(x->r, "Cache-Status", "deja; fwd=%s%s", fwd, o->stored ? "; stored" : "");
+        http_set_headerf(x->r, "Cache-Status", "deja; fwd=%s%s%s", fwd,
+                         o->stored    ? "; stored"
+                         : o->refused ? "; detail="
+                                      : "",
+                         o->stored || !o->refused ? "" : o->refused);
     }
 }
 

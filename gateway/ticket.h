@@ -40,6 +40,8 @@ struct ticket {
     bool ended; /* the outcome is told to all riders; the tape may still be read */
     uint64_t started_us, ended_us;
     char entry[37]; /* where the answer was stored, or "" */
+    const char
+        *refused; /* static text: why the cache would not keep it; NULL = kept, or not asked to */
 };
 
 /* Starts the call for x, its first rider. listed: equal requests may board (the key is free in the table then). */
