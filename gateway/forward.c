@@ -101,12 +101,13 @@ static void cut_or_fail(struct ticket *t, enum fault f, const char *detail)
         fail(t, f, detail);
 }
 
-/* An error object in a 200 stream. Before the first frame it becomes an HTTP error with the upstream's own words. */
+/* An error in a 200 stream. Before the first frame it becomes an HTTP error with the upstream's own words. */
 static void error_frame(struct ticket *t, struct str data)
 {
     json_t *doc = NULL;
     struct openai_error e = {0};
-    if (json_parse(data, 0, &doc, NULL) != OK) return cut_or_fail(t, FAULT_BAD_ANSWER, "");
+    if (json_parse(data, 0, &doc, NULL) != OK)
+        return cut_or_fail(t, FAULT_STATUS, "an error event");
     const json_t *error = json_object_get(doc, "error"),
                  *code = json_object_get(error ? error : doc, "code");
     struct str message =
@@ -164,7 +165,7 @@ static bool take_frame(struct ticket *t, const char *event, struct str data)
     enum err code = t->collector      ? openai_collector_feed(t->collector, data, &why)
                     : is_object(data) ? OK
                                       : ERR_INVALID;
-    if (code == ERR_UNAVAILABLE) {
+    if (code == ERR_UNAVAILABLE || !strcmp(event, "error")) { /* by its form or by its name */
         error_frame(t, data);
         return false;
     }
@@ -252,16 +253,36 @@ static bool on_event(void *arg, const struct sse_event *ev)
 }
 
 /* --- whole replies */
+/* True: the body has the API's form, {"error":{"message":...}}, and can go as it is. Else what it says is taken out of the other
+ * forms in use: {"error":"..."}, {"message":"..."}, {"detail":"..."}, {"detail":[{"msg":"..."}]}. */
+static bool error_words(const json_t *doc, char *words, size_t cap)
+{
+    const json_t *error = json_object_get(doc, "error"), *detail = json_object_get(doc, "detail");
+    if (json_member_str(error, "message").p) return true;
+    struct str said = json_is_string(error)               ? json_str(error)
+                      : json_member_str(doc, "message").p ? json_member_str(doc, "message")
+                      : json_is_string(detail)            ? json_str(detail)
+                                               : json_member_str(json_array_get(detail, 0), "msg");
+    said = str_sub(said, 0, cap - 1);
+    said = str_sub(said, 0, utf8_complete(said));
+    if (said.n) memcpy(words, said.p, said.n);
+    words[said.n] = 0;
+    return false;
+}
+
 static void whole_error(struct ticket *t)
 {
     struct str type = headers_find(&t->headers, "content-type"), body = buf_view(&t->body);
-    char detail[80];
-    bool json = content_type_is_json(type) && type.n && is_object(body);
+    char detail[320], words[256] = "";
+    json_t *doc = NULL;
+    bool json = content_type_is_json(type) && type.n && json_parse(body, 0, &doc, NULL) == OK &&
+                error_words(doc, words, sizeof words);
     struct openai_error e = {0};
+    json_decref(doc);
     ticket_unlist(t);
     t->ended = true;
     t->ended_us = clock_us();
-    snprintf(detail, sizeof detail, "status %d", t->status);
+    snprintf(detail, sizeof detail, "status %d%s%s", t->status, words[0] ? ", " : "", words);
     fault_error(&e, FAULT_STATUS, detail);
     if (t->status >= STATUS_LEAST && t->status <= 599) e.status = t->status;
     struct buf text;
@@ -330,6 +351,7 @@ static void whole_answer(struct ticket *t)
         }
         x->usage = a.usage;
         x->out.stored = t->entry[0] != 0;
+        x->out.refused = t->refused;
         snprintf(x->out.entry, sizeof x->out.entry, "%s", t->entry);
         reply_upstream(x, t->status, headers_find(&t->headers, "content-type"), &t->headers,
                        buf_view(&t->body));

@@ -9,6 +9,7 @@ What it does with a request stands in the last user text as [[name]] or [[name:a
   pad:N        N bytes of content                    nodone      no [DONE]
   errorframe   an error event after the first chunk  once:NAME   only the first time this very text is asked, then well
   say:TEXT     content                               nofinish    no finish_reason
+  wordform:N   status 422 with error form N of 0..4  errorname   an event named error that holds no JSON, then [DONE]
 Every request is recorded: `calls` (dicts with path, method, headers, raw, json, text, gone)."""
 import json
 import re
@@ -123,6 +124,10 @@ class _Handler(BaseHTTPRequestHandler):
         if "status" in do:
             body = json.dumps({"error": {"message": "as asked", "type": "test_error", "code": None}}).encode()
             return self._send(int(do["status"]), body, extra=[("Retry-After", "7"), ("X-Upstream", "fake")])
+        if "wordform" in do:
+            forms = ({"detail": "as asked"}, {"detail": [{"loc": ["body"], "msg": "as asked"}]}, {"error": "as asked"},
+                     {"object": "error", "message": "as asked", "code": 7}, {"detail": {"a": None}})
+            return self._send(422, json.dumps(forms[int(do["wordform"])]).encode())
         if "empty" in do:
             return self._send(200, b"", "text/event-stream" if call["json"].get("stream") else "application/json")
         if "html" in do:
@@ -203,6 +208,9 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             if i == 1 and "errorframe" in do:
                 self._event('{"error":{"message":"ran out of luck","type":"server_error","code":null}}')
+            if i == 1 and "errorname" in do:
+                data = b"event: error\ndata: ran out of luck\n\n"
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
             if i == 1 and "malformed" in do:
                 self._event('{"broken')
         if "nofinish" not in do:

@@ -270,6 +270,21 @@ class Relaying(GatewayCase):
                 s, h, b = self.ask(unique(f"[[status:{status}]]"), stream=stream)
                 self.assertEqual((s, json.loads(b)["error"]["message"], h["retry-after"]), (status, "as asked", "7"))
 
+    def test_error_bodies_of_other_forms_become_the_form_of_the_api(self):
+        for form in range(5):
+            for stream in (False, True):
+                s, _, b = self.ask(unique(f"[[wordform:{form}]]"), stream=stream)
+                error = json.loads(b)["error"]
+                self.assertEqual((s, set(error)), (422, {"message", "type", "param", "code"}), form)
+                self.assertIn("as asked" if form < 4 else "422", error["message"])
+
+    def test_event_named_error_ends_the_answer_as_an_error(self):
+        q = unique("[[errorname]]")
+        for _ in range(2):
+            evs, done = events(self.ask(q, stream=True)[2])
+            self.assertEqual((done, "error" in evs[-1]), (False, True))
+        self.assertEqual(self.up.count(q), 2)
+
     def test_broken_answers_are_told_as_errors_of_the_upstream(self):
         for do in ("empty", "malformed", "html", "cut"):
             s, _, b = self.ask(unique(f"[[{do}]]"))
