@@ -8,13 +8,15 @@
 #include "base/log.h"
 #include "base/mem.h"
 
+enum { ASK_AGAIN_MS = 250, ASKS_MAX = 20 };
+
 struct secret_wait {
     struct gateway *gw;
     void (*ready)(void *arg, uint64_t secret);
     void *arg;
     struct loop_timer *timer;
     uint64_t fallback;
-    int commands;
+    int commands, asks;
     bool told;
 };
 
@@ -43,6 +45,7 @@ static void ask(void *arg)
     struct secret_wait *w = arg;
     char made[40], key[128];
     if (w->told) return;
+    w->asks++;
     snprintf(made, sizeof made, "%016llx%016llx", (unsigned long long)rng_entropy(),
              (unsigned long long)rng_entropy());
     snprintf(key, sizeof key, "deja:{%s}:secret", w->gw->o.ns);
@@ -54,12 +57,17 @@ static void ask(void *arg)
 static void on_timer(void *arg)
 {
     struct secret_wait *w = arg;
+    bool usable = !w->fallback && redis_usable(w->gw->redis);
     if (w->fallback) {
         tell(w, w->fallback);
-    } else if (w->commands || redis_usable(w->gw->redis)) {
+    } else if (w->commands) {
         loop_timer_arm(w->timer, 50);
+    } else if (usable &&
+               w->asks < ASKS_MAX) { /* it is loading, or a replica, or full, or forbids */
+        ask(w);
+        loop_timer_arm(w->timer, ASK_AGAIN_MS);
     } else {
-        log_warn("gateway", "Redis does not answer: going on with an own hash secret, so answers "
+        log_warn("gateway", "Redis gives no hash secret: going on with an own one, so answers "
                             "stored by this process are not shared");
         tell(w, rng_entropy() | 1);
     }

@@ -544,6 +544,45 @@ class Keys(GatewayCase):
         self.assertNotIn("sk-", self.gateway.tail(100000))
 
 
+class UnwillingRedis(unittest.TestCase):
+    """A Redis that is there and refuses."""
+
+    def answers(self, hinder, heal=None):
+        up = FakeUpstream()
+        with Rig() as rig:
+            rig.redis()
+
+            def tell(command):
+                with socket.socket(socket.AF_UNIX) as s:
+                    s.connect(rig.redis_socket)
+                    s.sendall(command.encode() + b"\r\n")
+                    self.assertEqual(s.recv(100)[:1], b"+", command)
+            try:
+                for command in hinder:
+                    tell(command)
+                port = free_port()
+                gateway = rig.add("gateway", [BIN, "gateway", "--port", str(port), "--upstream", up.url, "--redis", rig.redis_url])
+                if heal:
+                    time.sleep(1.5)
+                    tell(heal)
+                gateway.wait_for(lambda: call(port, "GET", "/health")[0] == 200, 20)
+                body = {"model": "m", "messages": [{"role": "user", "content": unique()}]}
+                seen = [call(port, "POST", "/v1/chat/completions", body) for _ in range(2)]
+                self.assertEqual([(s, h["x-deja-cache"]) for s, h, _ in seen], [(200, "miss"), (200, "exact")])
+                return gateway.tail()
+            finally:
+                up.close()
+
+    def test_a_replica_without_a_secret_does_not_hold_the_start_up(self):
+        self.assertIn("no hash secret", self.answers(["REPLICAOF 127.0.0.1 1"]))
+
+    def test_a_forbidden_key_does_not_hold_the_start_up(self):
+        self.assertIn("no hash secret", self.answers(["ACL SETUSER default resetkeys ~none:*"]))
+
+    def test_a_redis_that_refuses_only_at_first_gives_the_secret_later(self):
+        self.assertNotIn("no hash secret", self.answers(["REPLICAOF 127.0.0.1 1"], "REPLICAOF NO ONE"))
+
+
 class BrokenRedis(GatewayCase):
     def ready(self):
         s, _, b = call(self.port, "GET", "/ready")
