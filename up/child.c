@@ -78,8 +78,9 @@ static _Noreturn void become(struct child *c, pid_t parent, int fd)
     sigprocmask(SIG_SETMASK, &none, NULL);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     int log = open(c->log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600),
-        null = open("/dev/null", O_RDONLY);
-    if (getppid() == parent && log >= 0 && null >= 0) {
+        null = open("/dev/null", O_RDWR);
+    if (log < 0) log = null; /* its folder is gone or full: better without words than not at all */
+    if (getppid() == parent && null >= 0) {
         dup2(null, 0);
         dup2(log, 1);
         dup2(log, 2);

@@ -66,6 +66,22 @@ TEST(a_child_that_ends_unasked_is_started_again_and_one_asked_to_end_is_not)
     unlink(log);
 }
 
+TEST(a_child_whose_log_cannot_be_written_is_started_all_the_same)
+{
+    struct loop *l;
+    struct errmsg e = {0};
+    REQUIRE(loop_new(&l, &e) == OK);
+    struct child *c = child_new(
+        l, &(struct child_options){"mute", "/tmp/deja-no-such-folder/log", {"/bin/sleep", "10"}});
+    CHECK_INT(child_start(c, &e), OK);
+    CHECK(child_running(c));
+    char words[64];
+    child_last_words(c, words, sizeof words);
+    CHECK_Z(words, "");
+    child_free(c);
+    loop_free(l);
+}
+
 TEST(a_missing_program_is_told_at_once)
 {
     struct loop *l;
