@@ -52,7 +52,7 @@ TEST(numbers_are_read_in_both_languages)
         {"5 kg", "n:5 unit:kg"},
         {"3rd", "o:3"},
         {"a dozen", "n:12"},
-        {"half an hour", "n:0.5|unit:hour"},
+        {"half an hour", "n:30 unit:minute"},
         {"$5.00", "n:5 cur:usd"},
         {"5 dollars", "n:5 cur:usd"},
         {"\xc2\xa3"
@@ -67,7 +67,7 @@ TEST(numbers_are_read_in_both_languages)
         {"百分之十", "n:10 unit:percent"},
         {"八折", "n:80 unit:percent"},
         {"三天", "n:3 unit:day"},
-        {"半年", "n:0.5 unit:year"},
+        {"半年", "n:6 unit:month"},
         {"第三", "o:3"},
         {"20块", "n:20 cur:cny"},
         {"人民币1000", "n:1000 cur:cny"},
