@@ -1,7 +1,7 @@
-/* test_guard_pairs.c - goal: of pairs in many trades that differ in one thing (a number, a unit, a small word, a name...) none is a hit
- * with the shipped policy, and close rewordings are hits. Method: tests/data/guard_pairs.jsonl, partly from the head, partly aimed at
- * what the word lists could confuse. A pair the guards explain counts as a hit whatever the vectors say; what they only allow is held against the embedder's
- * cosine where its file is there, else it is no hit. Prints the shares by kind of difference. */
+/* test_guard_pairs.c - goal: of pairs in many trades that differ in one thing (a number, a unit, a small word, a name...) none is a
+ * hit with the shipped policy, and close rewordings are hits. Method: tests/data/guard_pairs.jsonl, partly from the head, partly
+ * aimed at what the word lists could confuse. A pair the guards explain counts as a hit whatever the vectors say; what they only
+ * allow is held against the embedder's cosine where its file is there, else it is no hit. Prints the shares by kind. */
 #include "cache/guard.h"
 #include "cache/policy.h"
 #include "embeddings/embedder.h"
