@@ -301,10 +301,21 @@ static void look_ahead(struct http_conn *c, size_t waiting)
     set_deadline(c, GONE_POLL_MS);
 }
 
+/* Between requests: whether the client must read first. Else one that only asks could fill the memory with replies. */
+static bool owes_reading(struct http_conn *c)
+{
+    bool much = conn_waiting(c) > c->server->options.write_high;
+    if (much && !c->paused) bufferevent_disable(c->bev, EV_READ);
+    if (!much && c->paused) bufferevent_enable(c->bev, EV_READ);
+    c->paused = much;
+    return much;
+}
+
 /* Works through the input until it is used up or a reply must come first. */
 static void take_input(struct http_conn *c)
 {
     while (c->bev) {
+        if (c->state == CONN_IDLE && owes_reading(c)) return;
         struct evbuffer *in = bufferevent_get_input(c->bev);
         size_t waiting = evbuffer_get_length(in), used = 0;
         if (!waiting) return;
@@ -358,6 +369,7 @@ static void on_write(struct bufferevent *bev, void *arg)
         if (r->writable) r->writable(r->writable_arg);
     }
     if (c->state == CONN_LAST && !conn_waiting(c)) last_is_out(c);
+    if (c->state == CONN_IDLE && c->paused) conn_kick(c); /* goes on with what was held back */
     if (c->bev && !conn_waiting(c))
         bufferevent_disable(c->bev, EV_WRITE); /* back to the short way */
     loop_leave(l, entered);
@@ -401,6 +413,13 @@ static void deadline_passed(struct http_conn *c)
             conn_close(c);
         else
             set_deadline(c, GONE_POLL_MS);
+        break;
+    case CONN_IDLE:
+        if (conn_waiting(
+                c)) /* not idle for the client; one that reads nothing is dropped elsewhere */
+            enter(c, CONN_IDLE);
+        else
+            conn_close(c);
         break;
     default:
         conn_close(c);

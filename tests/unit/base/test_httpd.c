@@ -127,6 +127,10 @@ static void on_request(void *arg, struct http_req *r)
         http_write(r, STR(""));
         http_write(r, STR("two"));
         http_end(r);
+    } else if (str_eqz(path, "/pad") || str_eqz(path, "/long")) {
+        static char pad[16 << 20];
+        http_send(r, 200, "text/plain",
+                  (struct str){pad, str_eqz(path, "/pad") ? 32768 : sizeof pad});
     } else if (str_eqz(path, "/204")) {
         http_send(r, 204, NULL, STR(""));
     } else if (str_eqz(path, "/broken-header")) {
@@ -285,6 +289,52 @@ TEST(a_flood_of_pipelined_requests_is_read_only_as_fast_as_it_is_answered)
     CHECK(a.closed);
     answer_fini(&a);
     buf_fini(&b);
+    rig_close(&g);
+}
+
+TEST(requests_are_held_back_while_nobody_reads_the_replies)
+{
+    enum { N = 1500 };
+    struct rig g;
+    struct answer a;
+    rig_open(&g, small(), on_request);
+    struct buf b;
+    buf_init(&b, 1 << 20);
+    for (int i = 1; i < N; i++)
+        buf_z(&b, GET("/pad"));
+    buf_z(&b, GET_CLOSE("/pad"));
+    atomic_store(&n_called, 0);
+    int fd = dial(g.port);
+    CHECK(send_all(fd, b.p, b.n));
+    usleep(300000);
+    CHECK_AT(atomic_load(&n_called) < N / 2, "%d replies were made for nobody",
+             atomic_load(&n_called));
+    answer_init(&a);
+    receive(fd, &a, NULL, 3000);
+    CHECK(a.closed);
+    CHECK_INT(count_answers(&a), N);
+    answer_fini(&a);
+    buf_fini(&b);
+    close(fd);
+    rig_close(&g);
+}
+
+TEST(a_reply_still_on_its_way_is_not_an_idle_connection)
+{
+    struct rig g;
+    struct answer a;
+    struct httpd_options o = small();
+    o.idle_timeout_ms = 100;
+    rig_open(&g, o, on_request);
+    int fd = dial(g.port);
+    send_z(fd, GET("/long"));
+    usleep(400000);
+    answer_init(&a);
+    receive(fd, &a, NULL, 3000);
+    CHECK_AT(a.bytes.n > 16 << 20, "%zu bytes came", a.bytes.n);
+    CHECK(a.closed); /* afterwards it is */
+    answer_fini(&a);
+    close(fd);
     rig_close(&g);
 }
 
