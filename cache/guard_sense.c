@@ -101,6 +101,7 @@ bool guard_modality_differs(struct comparison *c)
     if (close && (qa & qb & amount) && (a | should) != (b | should))
         return guard_refuse(c->out, "modality", guard_none, guard_none); /* how many may, how many do */
     if ((qa | qb) & open) return false;
+    if (close && !(qa | qb) && ((a ^ b) & can)) return guard_refuse(c->out, "modality", guard_none, guard_none); /* I want to, I can */
     if (((c->a->modals & (must | should)) && !b) || ((c->b->modals & (must | should)) && !a))
         return guard_refuse(c->out, "modality", guard_none, guard_none);
     if (close && ((c->a->asks_be && !a && (b & can)) || (c->b->asks_be && !b && (a & can))))
@@ -134,16 +135,34 @@ bool guard_tense_differs(struct comparison *c)
     if (guard_close(c) && english_tense_differs(c->a, c->b)) return guard_refuse(c->out, "tense", guard_none, guard_none);
     if (chinese && guard_close(c) && ((c->a->past && !asks_if_done(c->b)) || (c->b->past && !asks_if_done(c->a))))
         return guard_refuse(c->out, "tense", guard_none, guard_none); /* 钱退了吗, 钱退吗 */
+    if (chinese && guard_close(c) && c->a->future != c->b->future)
+        return guard_refuse(c->out, "tense", guard_none, guard_none); /* 将要, 正在 */
     bool clash = (c->a->past && c->b->future && !c->b->past && !c->a->future) ||
                  (c->b->past && c->a->future && !c->a->past && !c->b->future);
     return clash && guard_refuse(c->out, "tense", guard_none, guard_none);
+}
+
+/* "I" or "how do I" without "me", "me" without "I": who can I bill, who can bill me. */
+static bool only_case(const struct guard_text *t, const char *one, const char *other)
+{
+    bool has = false;
+    for (size_t i = 0; i < t->n; i++) {
+        struct str s = t->tokens[i].text, last = s;
+        for (ptrdiff_t at; (at = str_find_char(last, ' ')) >= 0;) last = str_sub(last, (size_t)at + 1, last.n);
+        if (str_eqz(last, other)) return false;
+        has = has || str_eqz(s, one) || str_eqz(last, one);
+    }
+    return has;
 }
 
 /* Who does it: can I cancel, can you cancel; can I call you, can you call me. How-questions use "you" for anyone. */
 bool guard_person_differs(struct comparison *c)
 {
     const struct guard_text *a = c->a, *b = c->b;
-    if (!guard_close(c) || !a->n_persons || !b->n_persons || a->persons[0] == b->persons[0]) return false;
+    if (!guard_close(c) || !a->n_persons || !b->n_persons) return false;
+    if ((only_case(a, "i", "me") && only_case(b, "me", "i")) || (only_case(b, "i", "me") && only_case(a, "me", "i")))
+        return guard_refuse(c->out, "subject", STR("I"), STR("me"));
+    if (a->persons[0] == b->persons[0]) return false;
     bool both_a = memchr(a->persons, '1', a->n_persons) && memchr(a->persons, '2', a->n_persons);
     bool both_b = memchr(b->persons, '1', b->n_persons) && memchr(b->persons, '2', b->n_persons);
     if ((a->questions & b->questions & 1u << GQ_HOW) && !both_a && !both_b) return false;

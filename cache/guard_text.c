@@ -222,6 +222,7 @@ static bool carries_content(const struct guard_text *t, const struct guard_token
     if (k->kind == GT_NUMBER) return !k->weak;
     if (!k->word || k->asks_also) return true;
     uint32_t c = k->word->classes;
+    if (k->kind == GT_IDENT || (c & GC_DROP && !(c & ~(uint32_t)(GC_DROP | GC_KNOWN)))) return true; /* IT; 急 of 急诊 */
     if ((c & GC_UNABLE) && (c & GC_SYNONYM)) return true; /* 打不开 says what cannot be done */
     if (c & (GC_PERSON3 | GC_SYNONYM)) return !(c & GC_SOFT) || (c & GC_PERSON3);
     if (c & (GC_SOFT | GC_DROP | GC_QUESTION | GC_QUANT | GC_MODAL | GC_NEG | GC_YESNO_END | GC_WHEN | GC_WEAK_WHEN)) return false;
@@ -236,6 +237,14 @@ static bool is_end_of_way(const struct guard_text *t, const struct guard_token *
 {
     bool person = str_eqz(k->text, "you") || str_eqz(k->text, "me") || str_eqz(k->text, "us");
     return person && t->n && (str_eqz(t->tokens[t->n - 1].text, "from") || str_eqz(t->tokens[t->n - 1].text, "to"));
+}
+
+/* 亲, 急, 喂 are politeness when they stand alone, else part of a word: 亲子, 急诊, 喂奶. */
+static bool inside_word(const struct guard_text *t, size_t i, size_t n)
+{
+    struct str s = t->units[i].text;
+    bool short_one = n == 1 && (str_eqz(s, "亲") || str_eqz(s, "急") || str_eqz(s, "喂") || str_eqz(s, "嗨"));
+    return short_one && !(t->units[i].clause_start && clause_ends(t, i + 1)) && !(clause_ends(t, i + 1) && i + 1 >= t->n_units);
 }
 
 static bool asks_opinion(struct str s) /* what is it like, when nothing follows */
@@ -269,7 +278,7 @@ static void push_word(struct guard_text *t, const struct guard_lexicon *x, size_
     k.weight = k.kind == GT_HAN && n == 1 ? 1 : 2;
     if (w) {
         k.classes = w->classes;
-        if (w->classes & GC_DROP && !(w->classes & GC_SYNONYM)) return;
+        if (w->classes & GC_DROP && !(w->classes & GC_SYNONYM) && !inside_word(t, i, n)) return;
         note(t, &k, clause_asked);
         if (w->question == GQ_HOW && k.kind == GT_HAN && clause_ends(t, i + n) && asks_opinion(k.text)) {
             t->questions = (t->questions & ~(1u << GQ_HOW)) | 1u << GQ_OPINION;
@@ -394,7 +403,7 @@ static void settle_meaning(struct guard_text *t)
     }
 }
 
-static bool is_participle(struct str s)
+bool guard_is_participle(struct str s)
 {
     static const char *const irregular[] = {"been", "gone", "done", "left", "sent", "paid", "got",  "gotten", "made",  "taken", "come",
                                             "sold", "lost", "won",  "had",  "met",  "seen", "begun", "bought", "found", "given", NULL};
@@ -408,7 +417,10 @@ static void note_english_tense(struct guard_text *t)
     bool have = false;
     for (size_t i = 0; i < t->n_units; i++) {
         struct str s = t->units[i].text;
-        if (have && is_participle(s)) t->perfect = true;
+        if (have && guard_is_participle(s)) t->perfect = true;
+        bool owns = i && (str_eqz(s, "a") || str_eqz(s, "an") || str_eqz(s, "my") || str_eqz(s, "no"));
+        struct str before = i ? t->units[i - 1].text : s;
+        if (owns && (str_eqz(before, "have") || str_eqz(before, "has"))) t->present = true;
         have = (have && !t->units[i].clause_start) || str_eqz(s, "have") || str_eqz(s, "has");
         if (str_eqz(s, "is") || str_eqz(s, "are") || str_eqz(s, "am") || str_eqz(s, "do") || str_eqz(s, "does")) t->present = true;
     }

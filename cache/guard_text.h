@@ -87,6 +87,8 @@ const struct guard_word *guard_text_phrase(const struct guard_text *t, const str
 size_t guard_number_read(struct guard_text *t, const struct guard_lexicon *x, size_t i, struct guard_token *out);
 /* Base forms of an English word; the word itself comes first. Returns their number. guard_stem.c */
 size_t guard_stems(struct guard_text *t, struct str word, struct str out[GUARD_STEMS_MAX]);
+/* -ed and the common irregular ones. */
+bool guard_is_participle(struct str word);
 /* May one be a slip of the keyboard for the other? (Lengths, first letter, shape of the edit; not whether the words exist.) */
 bool guard_typo(struct str a, struct str b);
 

@@ -188,10 +188,26 @@ static struct shape shape_of(struct str s)
     return h;
 }
 
+static bool behind_preposition(const struct guard_text *t)
+{
+    static const char *const before[] = {"in", "the", "with", "using", "of", "for", "a", "an", "to", "from"};
+    for (size_t i = 0; t->n_units && i < sizeof before / sizeof *before; i++)
+        if (str_eqz(t->units[t->n_units - 1].text, before[i])) return true;
+    return false;
+}
+
+/* US, IT, WHO are names where us, it, who are grammar. Shouted texts have no small letter and are read as usual. */
+static struct str name_in_capitals(const struct guard_text *t, struct str s, bool capitals)
+{
+    if (str_eqz(s, "us") && (capitals || (t->n_units && str_eqz(t->units[t->n_units - 1].text, "the")))) return STR("usa");
+    return capitals && (str_eqz(s, "it") || str_eqz(s, "who")) ? s : (struct str){"", 0};
+}
+
 /* can't -> can, not; john's -> john; else the word without apostrophes */
 static void emit_word(struct guard_text *t, const struct guard_lexicon *x, struct str s, bool start, bool capital)
 {
     struct str whole = guard_lexicon_contraction(x, s), piece;
+    if (s.n == 1 && (capital || behind_preposition(t))) whole.n = 0; /* the language R, the y axis */
     if (whole.n) {
         while (str_next(&whole, ' ', &piece)) {
             emit(t, piece, GU_WORD, start, capital);
@@ -299,7 +315,8 @@ static void emit_run(struct guard_text *t, const struct guard_lexicon *x, struct
         for (size_t i = 0; i < s.n; i++)
             if (s.p[i] != '.') p[n++] = s.p[i];
         t->pool_n += n;
-        emit_word(t, x, (struct str){p, n}, start, capital);
+        struct str name = name_in_capitals(t, (struct str){p, n}, capital);
+        emit_word(t, x, name.n ? name : (struct str){p, n}, start, capital);
     } else if (h.dots || h.slashes > 1) {
         emit(t, s, GU_IDENT, start, capital); /* node.js, report.pdf, a/b/c */
     } else if (h.slashes) {
@@ -383,15 +400,21 @@ void guard_units_read(struct guard_text *t, const struct guard_lexicon *x, struc
 {
     unsigned char capitals[sizeof t->folded / 8 + 1] = {0};
     fold_all(t, x, text, capitals);
-    bool start = true;
+    bool start = true, small_letters = false;
     size_t i = 0;
+    for (size_t k = 0; k < t->folded_n && !small_letters; k++) small_letters = alpha(t->folded[k]) && !was_capital(capitals, k);
     while (i < t->folded_n && !t->too_long) {
         char c = t->folded[i];
         size_t before = t->n_units;
         if (alnum(c)) {
             size_t end = run_end(t, i);
             t->scripts |= alpha(c) ? GS_LATIN : 0;
-            emit_run(t, x, (struct str){t->folded + i, end - i}, start, was_capital(capitals, i));
+            bool caps = small_letters && was_capital(capitals, i) && was_capital(capitals, end - 1);
+            struct str name = name_in_capitals(t, (struct str){t->folded + i, end - i}, caps);
+            if (name.n)
+                emit(t, name, str_eqz(name, "usa") ? GU_WORD : GU_IDENT, start, true);
+            else
+                emit_run(t, x, (struct str){t->folded + i, end - i}, start, was_capital(capitals, i));
             i = end;
         } else if ((unsigned char)c >= 0x80) {
             uint32_t cp = 0;

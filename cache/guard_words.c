@@ -225,7 +225,8 @@ bool guard_words_differ(struct comparison *c)
     }
     bool bare = !al->shared && (al->n_a <= 1 || al->n_b <= 1); /* one word against others: nothing else to go by */
     if (al->n_left_a && al->n_left_b && (guard_close(c) || skeleton || bare)) return guard_refuse(c->out, "replaced_word", a, b);
-    if ((!al->n_left_a || !al->n_left_b) && (guard_close(c) || skeleton)) return guard_refuse(c->out, "added_word", a, b);
+    bool contained = al->shared > 0; /* all of one, and something more: "abroad", "for students" */
+    if ((!al->n_left_a || !al->n_left_b) && (contained || skeleton)) return guard_refuse(c->out, "added_word", a, b);
     return false;
 }
 
