@@ -41,6 +41,10 @@ static const struct conf_row rows[] = {
      "float32 arithmetic throughout, slow (the reference path)", NULL},
     {"seed", CONF_INT, "-1", -1, 9007199254740991.0, "", 0,
      "seed of requests that bring none; -1 = a fresh one each", NULL},
+    {"max_tokens_default", CONF_INT, "2048", 0, 10000000, "tokens", 0,
+     "longest answer to a request that names no limit (small models can go on for ever); 0 = as "
+     "many as fit",
+     NULL},
     {"trust_gateway", CONF_BOOL, "no", 0, 0, "", 0,
      "honour x-deja-salt and x-deja-priority: only behind a gateway that sets them", NULL},
     {"warm_up", CONF_BOOL, "yes", 0, 0, "", 0,
@@ -83,6 +87,7 @@ enum err server_options_read(const struct conf *c, struct server_options *out, s
         .trust_gateway = conf_bool(c, "trust_gateway"),
         .has_seed = conf_int(c, "seed") >= 0,
         .seed = (uint64_t)conf_int(c, "seed"),
+        .max_tokens_default = (int)conf_int(c, "max_tokens_default"),
         .drain_ms = (int)conf_int(c, "drain_ms"),
         .body_bytes_max = (int)conf_int(c, "body_bytes_max"),
         .warm_up = conf_bool(c, "warm_up")};

@@ -15,6 +15,7 @@ struct server_options { /* strings are borrowed from the conf */
     bool trust_gateway; /* honour x-deja-salt and x-deja-priority */
     bool has_seed;      /* requests without a seed get this one */
     uint64_t seed;
+    int max_tokens_default; /* for requests that name no limit; 0 = as many as fit */
     int drain_ms;
     int body_bytes_max;
     bool warm_up;

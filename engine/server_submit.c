@@ -154,7 +154,8 @@ bool exchange_submit(struct exchange *x)
             .prompt = x->prompts[i].ids,
             .n_prompt = (int)x->prompts[i].n,
             .n = x->request.n,
-            .max_tokens = x->request.max_tokens,
+            .max_tokens =
+                x->request.max_tokens > 0 ? x->request.max_tokens : s->o->max_tokens_default,
             .sampling = sampling,
             .salt = x->salt,
             .priority = x->priority,

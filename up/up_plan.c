@@ -80,7 +80,11 @@ static enum err make_folder(const char *path, struct errmsg *e)
 static enum err check_disk(const char *path, struct errmsg *e)
 {
     struct statvfs fs;
-    if (statvfs(path, &fs)) return OK;
+    char there
+        [512]; /* the folder may not be there yet: ask its nearest parent, so that a full disk is left as it was */
+    snprintf(there, sizeof there, "%s", path);
+    for (char *slash; statvfs(there, &fs); *slash = 0)
+        if (!(slash = strrchr(there, '/')) || slash == there) return OK;
     unsigned long long free_mb = (unsigned long long)fs.f_bavail * fs.f_frsize >> 20;
     if (free_mb >= DISK_FREE_MIN_MB) return OK;
     return err_set(e, ERR_FULL, "the disk of %s has %llu MB free, at least %d are needed", path,
@@ -172,8 +176,8 @@ enum err up_plan_prepare(struct up_plan *p, struct errmsg *e)
     enum err rc = check_file("model", conf_str(p->conf, "model"), e);
     if (!rc) rc = check_file("embedding model", conf_str(p->conf, "embed_model"), e);
     if (!rc) rc = check_port(p, e);
-    if (!rc) rc = make_folder(p->logs, e);
     if (!rc) rc = check_disk(p->data, e);
+    if (!rc) rc = make_folder(p->logs, e);
     if (!rc) rc = take_lock(p, e);
     if (rc) return rc;
     if (!*conf_str(p->conf, "upstream") && !(p->engine_port = free_port()))

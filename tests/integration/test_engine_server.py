@@ -293,6 +293,15 @@ class EngineServer(unittest.TestCase):
 
 
 class Life(unittest.TestCase):
+    def test_an_answer_without_a_limit_ends_at_the_default_one(self):
+        with Rig() as rig:
+            rig.engine(os.path.join(DATA, "tiny-llama-mixed.gguf"), extra=("--max-tokens-default", "7", "--served-model-name", "t"))
+            for more, tokens in (({}, 7), ({"max_tokens": 9}, 9), ({"max_tokens": None}, 7)):
+                body = dict({"model": "t", "messages": [{"role": "user", "content": "hi"}], "temperature": 0}, **more)
+                status, _, answer = call(rig.engine_port, "POST", "/v1/chat/completions", body)
+                answer = json.loads(answer)
+                self.assertEqual((status, answer["usage"]["completion_tokens"], answer["choices"][0]["finish_reason"]), (200, tokens, "length"))
+
     def test_sigterm_lets_a_running_answer_end_and_exits_with_0(self):
         with Rig() as rig:
             p = rig.engine(os.path.join(DATA, "tiny-llama-mixed.gguf"), extra=("--served-model-name", "t"))
