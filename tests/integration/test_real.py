@@ -7,7 +7,7 @@ import subprocess
 import sys
 import unittest
 
-from tests.integration.rig import MINILM, SMOLLM2, Rig, ask, model
+from tests.integration.rig import MINILM, ROOT, SMOLLM2, Rig, ask, model
 
 VENV = os.path.join(os.environ.get("DEJA_VENV", "/nonexistent"), "bin", "python")
 CLIENT = r'''
@@ -76,6 +76,22 @@ class Real(unittest.TestCase):
         r = subprocess.run([VENV, "-c", CLIENT, f"http://127.0.0.1:{self.rig.port}/v1"], stdout=subprocess.PIPE,
                            stderr=subprocess.STDOUT, timeout=400, text=True, check=False)
         self.assertIn("client ok", r.stdout)
+
+    def example(self, *argv):
+        r = subprocess.run([*argv, f"http://127.0.0.1:{self.rig.port}"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300,
+                           text=True, check=False)
+        self.assertEqual(r.returncode, 0, r.stdout)
+        return r.stdout
+
+    def test_the_examples_show_what_they_say(self):
+        text = self.example("bash", os.path.join(ROOT, "docs", "examples", "chat.sh")).lower()
+        self.assertIn("x-deja-cache: exact", text)
+        if os.path.exists(VENV):
+            text = self.example(VENV, os.path.join(ROOT, "docs", "examples", "openai_client.py"))
+            first, second, stream = text.splitlines()
+            self.assertTrue(second.startswith("exact | "), text)
+            self.assertEqual(first.split(" | ")[1], second.split(" | ")[1])
+            self.assertEqual(stream.split(" | ")[1], second.split(" | ")[1])
 
 
 if __name__ == "__main__":
