@@ -15,6 +15,7 @@ enum {
     MODEL_BYTES_MAX = 256,
     GATEWAY_N_MAX = 128, /* OpenAI's own bound */
     BIASES_MAX = 10000,
+    ENGINE_REPETITION_MAX = 2,
     INPUTS_MAX = 2048, /* OpenAI's bound on embeddings inputs and prompts */
     CHAT = 1 << OPENAI_CHAT,
     COMPLETION = 1 << OPENAI_COMPLETION,
@@ -135,6 +136,10 @@ static bool check_numbers(const struct openai_check *c)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!check_number(c, &numbers[i])) return false;
     if (c->r->top_k < 0) c->r->top_k = 0;
+    if (c->strict == OPENAI_ENGINE && c->r->repetition_penalty > ENGINE_REPETITION_MAX)
+        return openai_refuse(c, "repetition_penalty", "invalid_value",
+                             "%g is out of range: this engine takes at most %d",
+                             c->r->repetition_penalty, ENGINE_REPETITION_MAX);
     c->r->has_seed = given(c, "seed") != NULL;
     const json_t *v = c->r->kind == OPENAI_CHAT ? given(c, "max_completion_tokens") : NULL;
     int64_t n = 0;
@@ -379,6 +384,9 @@ static bool check_completion(const struct openai_check *c)
     if (json_string_length(suffix))
         return openai_refuse(c, "suffix", "unsupported_value",
                              "this engine cannot insert before a suffix");
+    if (r->echo && r->logprobs)
+        return openai_refuse(c, "echo", "unsupported_value",
+                             "this engine has no log-probabilities of a prompt");
     bool many = json_is_array(r->prompt) && !json_is_integer(json_array_get(r->prompt, 0));
     size_t answers = (size_t)r->n * (many ? json_array_size(r->prompt) : 1);
     return answers <= OPENAI_N_MAX ||

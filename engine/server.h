@@ -154,11 +154,14 @@ void exchange_finished(struct exchange *x); /* answered: the http request is dea
 /* server_prompt.c: fills x->prompts, or x->error. Loop or worker; touches only the exchange and immutable parts of the server. */
 void prompt_prepare(struct exchange *x);
 size_t prompt_bytes(const struct exchange *x);
+/* A prompt as "echo" gives it back: its text as it came, or what its token ids mean. */
+void prompt_echo(const struct exchange *x, int prompt, struct buf *out);
 
 /* server_submit.c */
 bool exchange_submit(struct exchange *x); /* false: x->error says why, nothing is in the engine */
 
 /* server_write.c */
+void write_echo(struct exchange *x); /* prompts before the answers */
 void write_stream_head(struct exchange *x);
 void write_token(struct exchange *x, struct token_event *ev); /* streamed or collected */
 void write_end(struct exchange *x, struct token_event *ev);

@@ -84,6 +84,7 @@ static void submit(struct exchange *x)
         return;
     }
     if (x->request.stream) write_stream_head(x);
+    if (x->request.echo) write_echo(x);
 }
 
 static void prepare_run(void *arg)

@@ -157,6 +157,20 @@ static void prepare_completion(struct exchange *x)
     }
 }
 
+void prompt_echo(const struct exchange *x, int prompt, struct buf *out)
+{
+    const json_t *p = x->request.prompt;
+    bool many = json_is_array(p) && !json_is_integer(json_array_get(p, 0));
+    const json_t *one = many ? json_array_get(p, (size_t)prompt) : p;
+    if (json_is_string(one)) {
+        buf_str(out, json_str(one));
+        return;
+    }
+    const struct token_list *l = &x->prompts[prompt];
+    for (size_t i = 0; i < l->n; i++)
+        buf_str(out, tokenizer_bytes(x->server->tokenizer, l->ids[i], true));
+}
+
 size_t prompt_bytes(const struct exchange *x)
 {
     return x->http ? http_req_body(x->http).n : 0;

@@ -6,6 +6,8 @@
 #include "base/sse.h"
 #include "engine/server.h"
 
+enum { ECHO_MAX = 64 << 20 };
+
 const char *finish_name(enum engine_finish f)
 {
     switch (f) {
@@ -51,6 +53,22 @@ static void send_chunk(struct exchange *x, struct buf *json)
     http_write(x->http, buf_view(&frame));
     buf_fini(&frame);
     x->last_write_ms = clock_ms();
+}
+
+static void send_text(struct exchange *x, int i, struct str text, bool all);
+
+void write_echo(struct exchange *x)
+{
+    for (int i = 0; i < x->n_choices; i++) {
+        struct buf b;
+        buf_init(&b, ECHO_MAX);
+        prompt_echo(x, i / x->request.n, &b);
+        if (x->streaming)
+            send_text(x, i, buf_view(&b), false);
+        else
+            buf_str(&x->choices[i].text, buf_view(&b));
+        buf_fini(&b);
+    }
 }
 
 void write_stream_head(struct exchange *x)

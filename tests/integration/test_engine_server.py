@@ -154,6 +154,21 @@ class EngineServer(unittest.TestCase):
         self.assertTrue(shown.startswith(a["message"]["content"]))
         self.assertLess(len(shown), len(full))
 
+    def test_echo_gives_the_prompt_back_before_the_answer(self):
+        for prompt, said in (("abc", ["abc"]), (["abc", "你好"], ["abc", "你好"]), (self.post("/tokenize", prompt="abc")[2]["tokens"], ["abc"])):
+            fields = {"prompt": prompt, "max_tokens": 4, "temperature": 0, "n": 2}
+            bare = [c["text"] for c in self.post(TEXT, **fields)[2]["choices"]]
+            want = [said[i // 2] + text for i, text in enumerate(bare)]
+            whole = self.post(TEXT, echo=True, **fields)[2]["choices"]
+            self.assertEqual([c["text"] for c in whole], want)
+            streamed = [""] * len(want)
+            for chunk in self.stream(TEXT, echo=True, **fields):
+                for c in chunk["choices"]:
+                    streamed[c["index"]] += c["text"]
+            self.assertEqual(streamed, want)
+        self.refused(400, TEXT, param="echo", prompt="abc", echo=True, logprobs=1)
+        self.refused(400, TEXT, param="repetition_penalty", prompt="abc", repetition_penalty=3)
+
     def test_older_logprobs_name_every_token_once_also_parts_of_characters(self):
         def no_doubles(pairs):
             self.assertEqual(len(dict(pairs)), len(pairs), pairs)
