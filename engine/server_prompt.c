@@ -13,6 +13,12 @@ static void refuse(struct exchange *x, const char *param, const char *code, cons
     openai_error_set(&x->error, 400, "invalid_request_error", param, code, "%s", why);
 }
 
+static struct str part_text(const json_t *part)
+{
+    struct str text = json_is_string(part) ? json_str(part) : json_member_str(part, "text");
+    return text.p ? text : json_member_str(part, "refusal");
+}
+
 /* Parts joined by line breaks; templates expect a string. */
 static json_t *plain_content(const json_t *content)
 {
@@ -23,9 +29,8 @@ static json_t *plain_content(const json_t *content)
     json_t *part;
     json_array_foreach(content, i, part)
     {
-        struct str s = json_is_string(part) ? json_str(part) : json_member_str(part, "text");
         if (i) buf_char(&b, '\n');
-        buf_str(&b, s);
+        buf_str(&b, part_text(part));
     }
     json_t *v = json_stringn(b.p ? b.p : "", b.n);
     buf_fini(&b);
@@ -62,7 +67,11 @@ static json_t *plain_messages(const json_t *messages)
         const json_t *calls = json_object_get(m, "tool_calls");
         if (str_eqz(json_member_str(m, "role"), "developer"))
             json_object_set_new(copy, "role", json_string("system"));
-        json_object_set_new(copy, "content", plain_content(json_object_get(m, "content")));
+        const json_t *content = json_object_get(m, "content"),
+                     *refusal = json_object_get(m, "refusal");
+        bool refused =
+            !json_is_string(content) && !json_is_array(content) && json_is_string(refusal);
+        json_object_set_new(copy, "content", plain_content(refused ? refusal : content));
         if (json_is_array(calls)) json_object_set_new(copy, "tool_calls", plain_calls(calls));
         json_array_append_new(out, copy);
     }

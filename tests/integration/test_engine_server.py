@@ -154,6 +154,15 @@ class EngineServer(unittest.TestCase):
         self.assertTrue(shown.startswith(a["message"]["content"]))
         self.assertLess(len(shown), len(full))
 
+    def test_a_refusal_said_before_is_part_of_the_prompt(self):
+        def answer(**said):
+            messages = user("hello") + [dict(role="assistant", **said)] + user("why?")
+            a = self.chat(messages=messages)
+            return a["choices"][0]["message"]["content"], a["usage"]["prompt_tokens"]
+        want = answer(content="I will not do that")
+        self.assertEqual(answer(content=[{"type": "refusal", "refusal": "I will not do that"}]), want)
+        self.assertEqual(answer(content=None, refusal="I will not do that"), want)
+
     def test_echo_gives_the_prompt_back_before_the_answer(self):
         for prompt, said in (("abc", ["abc"]), (["abc", "你好"], ["abc", "你好"]), (self.post("/tokenize", prompt="abc")[2]["tokens"], ["abc"])):
             fields = {"prompt": prompt, "max_tokens": 4, "temperature": 0, "n": 2}
