@@ -85,6 +85,7 @@ static enum err check_disk(const char *path, struct errmsg *e)
     snprintf(there, sizeof there, "%s", path);
     for (char *slash; statvfs(there, &fs); *slash = 0)
         if (!(slash = strrchr(there, '/')) || slash == there) return OK;
+    if (!fs.f_blocks) return OK; /* no disk, or one without a limit: it does not say */
     unsigned long long free_mb = (unsigned long long)fs.f_bavail * fs.f_frsize >> 20;
     if (free_mb >= DISK_FREE_MIN_MB) return OK;
     return err_set(e, ERR_FULL, "the disk of %s has %llu MB free, at least %d are needed", path,
