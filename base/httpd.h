@@ -52,7 +52,8 @@ struct httpd_stats httpd_stats(const struct httpd *s);
 struct str http_req_method(const struct http_req *r);
 struct str http_req_path(const struct http_req *r);  /* without the query, percent-encoding kept */
 struct str http_req_query(const struct http_req *r); /* without '?' */
-struct str http_req_target(const struct http_req *r); /* path and query; scheme and host of an absolute one are gone */
+struct str http_req_target(
+    const struct http_req *r); /* path and query; scheme and host of an absolute one are gone */
 struct str http_req_body(const struct http_req *r);
 /* First of that name, empty when absent (p NULL). */
 struct str http_req_header(const struct http_req *r, const char *name);

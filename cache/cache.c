@@ -31,22 +31,25 @@ void cache_unref(struct cache *c)
     if (!--c->refs) free_cache(c);
 }
 
-struct str cache_redis_key(const struct cache *c, char out[KEY_BYTES_MAX], const char *kind, struct str tail)
+struct str cache_redis_key(const struct cache *c, char out[KEY_BYTES_MAX], const char *kind,
+                           struct str tail)
 {
     int n = snprintf(out, KEY_BYTES_MAX, "deja:{%s}:%s" STR_FMT, c->ns, kind, STR_ARG(tail));
     ASSERT(n > 0 && n < KEY_BYTES_MAX);
     return (struct str){out, (size_t)n};
 }
 
-void cache_redis_read(struct cache *c, struct hash128 id, bool with_vector, bool with_answer, redis_callback *cb, void *arg)
+void cache_redis_read(struct cache *c, struct hash128 id, bool with_vector, bool with_answer,
+                      redis_callback *cb, void *arg)
 {
     char key[KEY_BYTES_MAX], hex[33];
     struct str argv[2 + N_ENTRY_FIELDS] = {STR("HMGET")};
     hash_hex(id, hex);
     argv[1] = cache_redis_key(c, key, "e:", str_of(hex));
     for (int f = 0; f < N_ENTRY_FIELDS; f++)
-        argv[2 + f] =
-            (f == EF_VECTOR && !with_vector) || (f == EF_ANSWER && !with_answer) ? STR("-") : str_of(entry_field_names[f]);
+        argv[2 + f] = (f == EF_VECTOR && !with_vector) || (f == EF_ANSWER && !with_answer)
+                          ? STR("-")
+                          : str_of(entry_field_names[f]);
     redis_command(c->redis, 2 + N_ENTRY_FIELDS, argv, 0, cb, arg);
 }
 
@@ -54,7 +57,8 @@ bool cache_reply_values(const struct redis_reply *reply, struct str values[N_ENT
 {
     if (reply->kind != REDIS_ARRAY || reply->n_items != N_ENTRY_FIELDS) return false;
     for (size_t i = 0; i < N_ENTRY_FIELDS; i++)
-        values[i] = reply->items[i].kind == REDIS_STRING ? reply->items[i].text : (struct str){NULL, 0};
+        values[i] =
+            reply->items[i].kind == REDIS_STRING ? reply->items[i].text : (struct str){NULL, 0};
     return values[EF_VERSION].p != NULL;
 }
 
@@ -71,20 +75,26 @@ static void make_metrics(struct cache *c)
 {
     struct metrics *r = c->registry;
     c->m = (struct cache_metrics){
-        .exact = metrics_get(r, METRIC_COUNTER, "deja_cache_lookups_total", "result=\"exact\"", "look-ups in the cache", 0, 0),
-        .semantic =
-            metrics_get(r, METRIC_COUNTER, "deja_cache_lookups_total", "result=\"semantic\"", "look-ups in the cache", 0, 0),
-        .miss = metrics_get(r, METRIC_COUNTER, "deja_cache_lookups_total", "result=\"miss\"", "look-ups in the cache", 0, 0),
+        .exact = metrics_get(r, METRIC_COUNTER, "deja_cache_lookups_total", "result=\"exact\"",
+                             "look-ups in the cache", 0, 0),
+        .semantic = metrics_get(r, METRIC_COUNTER, "deja_cache_lookups_total",
+                                "result=\"semantic\"", "look-ups in the cache", 0, 0),
+        .miss = metrics_get(r, METRIC_COUNTER, "deja_cache_lookups_total", "result=\"miss\"",
+                            "look-ups in the cache", 0, 0),
         .kept = metrics_get(r, METRIC_COUNTER, "deja_cache_kept_total", "", "answers stored", 0, 0),
-        .resent = metrics_get(r, METRIC_COUNTER, "deja_cache_resent_total", "", "answers written to Redis after it was away", 0, 0),
+        .resent = metrics_get(r, METRIC_COUNTER, "deja_cache_resent_total", "",
+                              "answers written to Redis after it was away", 0, 0),
         .embed_ms = metrics_get(r, METRIC_HISTOGRAM, "deja_cache_embed_ms", "",
                                 "time until a question's vector was there, milliseconds", 0.1, 14),
-        .index_entries =
-            metrics_get(r, METRIC_GAUGE, "deja_cache_index_entries", "", "questions in the vector indexes of this process", 0, 0),
-        .unsaved = metrics_get(r, METRIC_GAUGE, "deja_cache_unsaved", "", "1 while answers wait for Redis to return", 0, 0),
-        .loads = metrics_get(r, METRIC_COUNTER, "deja_cache_partition_loads_total", "", "vector indexes filled from Redis", 0, 0),
-        .gaps = metrics_get(r, METRIC_COUNTER, "deja_cache_log_gaps_total", "",
-                            "times the log of changes was lost and everything was loaded anew", 0, 0),
+        .index_entries = metrics_get(r, METRIC_GAUGE, "deja_cache_index_entries", "",
+                                     "questions in the vector indexes of this process", 0, 0),
+        .unsaved = metrics_get(r, METRIC_GAUGE, "deja_cache_unsaved", "",
+                               "1 while answers wait for Redis to return", 0, 0),
+        .loads = metrics_get(r, METRIC_COUNTER, "deja_cache_partition_loads_total", "",
+                             "vector indexes filled from Redis", 0, 0),
+        .gaps =
+            metrics_get(r, METRIC_COUNTER, "deja_cache_log_gaps_total", "",
+                        "times the log of changes was lost and everything was loaded anew", 0, 0),
     };
 }
 
@@ -94,7 +104,8 @@ static void open_similar(struct cache *c)
     c->dim = (size_t)embedder_dim(c->embedder);
     c->rules.embedder_id = str_of(embedder_id(c->embedder));
     c->policy = policy_for(c->rules.embedder_id, c->o.threshold);
-    struct partitions_options o = {.dim = c->dim, .entries_max = c->o.entries_max, .partitions_max = PARTITIONS_MAX};
+    struct partitions_options o = {
+        .dim = c->dim, .entries_max = c->o.entries_max, .partitions_max = PARTITIONS_MAX};
     c->partitions = partitions_new(&o);
 }
 
@@ -110,8 +121,9 @@ static void defaults(struct cache_options *o)
     if (o->max_temperature <= 0) o->max_temperature = 1.0;
 }
 
-enum err cache_open(struct cache **out, struct loop *l, struct redis *redis, struct embedder *embedder, struct workers *workers,
-                    struct metrics *metrics, const struct cache_options *o, struct errmsg *e)
+enum err cache_open(struct cache **out, struct loop *l, struct redis *redis,
+                    struct embedder *embedder, struct workers *workers, struct metrics *metrics,
+                    const struct cache_options *o, struct errmsg *e)
 {
     struct str ns = str_of(o->ns ? o->ns : "default");
     if (!ns.n || ns.n >= sizeof((struct cache *)0)->ns)
@@ -132,8 +144,9 @@ enum err cache_open(struct cache **out, struct loop *l, struct redis *redis, str
     c->redis_url = o->redis_url ? xstrdup(o->redis_url) : NULL;
     c->o.redis_url = c->redis_url;
     hash_hex((struct hash128){rng_entropy(), rng_entropy()}, c->source);
-    c->rules =
-        (struct key_rules){.secret = o->secret, .max_temperature = c->o.max_temperature, .text_bytes_max = GUARD_TEXT_BYTES_MAX};
+    c->rules = (struct key_rules){.secret = o->secret,
+                                  .max_temperature = c->o.max_temperature,
+                                  .text_bytes_max = GUARD_TEXT_BYTES_MAX};
     c->guard = guard_new();
     c->store = store_new(c->o.memory_bytes_max, pushed_out, c);
     open_similar(c);
@@ -148,7 +161,8 @@ void cache_close(struct cache *c)
 {
     if (!c || c->closed) return;
     cache_sync_stop(c);
-    while (c->lookups) cache_find_cancel(c->lookups);
+    while (c->lookups)
+        cache_find_cancel(c->lookups);
     c->closed = true;
     cache_put_drop_line(c);
     store_free(c->store);
@@ -158,7 +172,8 @@ void cache_close(struct cache *c)
     cache_unref(c);
 }
 
-enum err cache_key_make(struct cache *c, const struct openai_request *r, const struct cache_scope *scope, struct cache_key *out)
+enum err cache_key_make(struct cache *c, const struct openai_request *r,
+                        const struct cache_scope *scope, struct cache_key *out)
 {
     return key_make(&c->rules, r, scope, out);
 }
@@ -166,7 +181,8 @@ enum err cache_key_make(struct cache *c, const struct openai_request *r, const s
 void cache_stats(struct cache *c, struct cache_stats *out)
 {
     *out = c->stats;
-    size_t known = store_count(c->store), indexed = c->partitions ? partitions_entries(c->partitions) : 0;
+    size_t known = store_count(c->store),
+           indexed = c->partitions ? partitions_entries(c->partitions) : 0;
     out->entries = known > indexed ? known : indexed;
     out->bytes = store_bytes(c->store) + (c->partitions ? partitions_bytes(c->partitions) : 0);
     out->redis_usable = c->redis && redis_usable(c->redis);

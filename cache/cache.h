@@ -15,73 +15,79 @@ struct embedder;
 struct workers;
 
 struct cache_options {
-    const char *ns; /* Redis key space, "default" */
-    bool exact, semantic; /* switches */
-    double threshold; /* lowest cosine that may count; 0 = the embedder's own default */
-    double max_temperature; /* semantic step is skipped above; 1.0 */
-    int64_t ttl_s; /* absolute age; 86400 */
-    size_t entry_bytes_max; /* 256 KiB */
+    const char *ns;          /* Redis key space, "default" */
+    bool exact, semantic;    /* switches */
+    double threshold;        /* lowest cosine that may count; 0 = the embedder's own default */
+    double max_temperature;  /* semantic step is skipped above; 1.0 */
+    int64_t ttl_s;           /* absolute age; 86400 */
+    size_t entry_bytes_max;  /* 256 KiB */
     size_t memory_bytes_max; /* in-process entries; 256 MiB */
-    size_t entries_max; /* index entries; 1000000 */
-    int embed_deadline_ms; /* 50 */
-    int redis_deadline_ms; /* 50 */
-    uint64_t secret; /* keys the hashes; same on all replicas (kept in Redis) */
-    const char *redis_url; /* of the same Redis, for the connection that tails the log of changes; NULL = changes made by other
+    size_t entries_max;      /* index entries; 1000000 */
+    int embed_deadline_ms;   /* 50 */
+    int redis_deadline_ms;   /* 50 */
+    uint64_t secret;         /* keys the hashes; same on all replicas (kept in Redis) */
+    const char *
+        redis_url; /* of the same Redis, for the connection that tails the log of changes; NULL = changes made by other
                                 * replicas are seen by exact look-ups only */
 };
 
-MUST enum err cache_open(struct cache **out, struct loop *l, struct redis *redis /* NULL = memory only */,
-                         struct embedder *embedder /* NULL = no semantic step */, struct workers *workers, struct metrics *metrics,
+MUST enum err cache_open(struct cache **out, struct loop *l,
+                         struct redis *redis /* NULL = memory only */,
+                         struct embedder *embedder /* NULL = no semantic step */,
+                         struct workers *workers, struct metrics *metrics,
                          const struct cache_options *o, struct errmsg *e);
 void cache_close(struct cache *c);
 
 /* What of a request counts. Made once per request, from the parsed body after the "cache" member was taken out. */
 struct cache_key {
     struct hash128 exact, partition;
-    struct hash128 check; /* a second hash of all that counts, with another seed: compared with the stored one on every hit */
+    struct hash128
+        check; /* a second hash of all that counts, with another seed: compared with the stored one on every hit */
     enum openai_kind kind;
     struct str tenant, model; /* owned by the key */
-    bool semantic_allowed; /* else why_not says which rule */
-    const char *why_not; /* static text: "tools", "n", "temperature"... */
-    struct str user_text; /* the last user text (owned by the key: cache_key_fini) */
-    char lang_hint; /* 'z', 'e' or 0 */
+    bool semantic_allowed;    /* else why_not says which rule */
+    const char *why_not;      /* static text: "tools", "n", "temperature"... */
+    struct str user_text;     /* the last user text (owned by the key: cache_key_fini) */
+    char lang_hint;           /* 'z', 'e' or 0 */
     char *owned;
 };
 struct cache_scope {
     struct str tenant; /* always counts */
-    struct str ns; /* x-deja-namespace or the body's; "" = none */
-    struct str model; /* after alias resolution */
+    struct str ns;     /* x-deja-namespace or the body's; "" = none */
+    struct str model;  /* after alias resolution */
 };
-MUST enum err cache_key_make(struct cache *c, const struct openai_request *r, const struct cache_scope *scope,
-                             struct cache_key *out);
+MUST enum err cache_key_make(struct cache *c, const struct openai_request *r,
+                             const struct cache_scope *scope, struct cache_key *out);
 void cache_key_fini(struct cache_key *k);
 
 enum cache_result { CACHE_MISS, CACHE_EXACT, CACHE_SEMANTIC };
 struct cache_found {
     enum cache_result result;
     const struct openai_answer *answer; /* hits; borrowed during the callback */
-    char entry_id[36]; /* hits and near misses, "" otherwise */
+    char entry_id[36];                  /* hits and near misses, "" otherwise */
     int64_t age_s;
     double similarity; /* semantic hits and near misses, else -1 */
-    double threshold; /* used */
-    char reason[64]; /* "exact", "semantic:policy", "guard:number", "guard:negation", "below_threshold", "embedder_timeout",
+    double threshold;  /* used */
+    char reason
+        [64]; /* "exact", "semantic:policy", "guard:number", "guard:negation", "below_threshold", "embedder_timeout",
                                  * "redis_unavailable", "skipped:tools", "empty"... */
 };
 struct cache_lookup_options {
     bool skip_exact, skip_semantic;
     double threshold_min; /* client's x-deja-threshold: can only tighten; 0 = none */
-    int64_t max_age_s; /* -1 = any */
+    int64_t max_age_s;    /* -1 = any */
 };
 struct cache_lookup;
 /* cb exactly once, never before this returns, unless cancelled. vec for a later keep is carried inside key's lookup: see cache_keep. */
-struct cache_lookup *cache_find(struct cache *c, const struct cache_key *k, const struct cache_lookup_options *o,
+struct cache_lookup *cache_find(struct cache *c, const struct cache_key *k,
+                                const struct cache_lookup_options *o,
                                 void (*cb)(void *arg, const struct cache_found *found), void *arg);
 /* No callback follows. NULL is fine. */
 void cache_find_cancel(struct cache_lookup *l);
 
 struct cache_keep_options {
-    int64_t ttl_s; /* 0 = default */
-    struct str tags; /* "a,b" or empty */
+    int64_t ttl_s;      /* 0 = default */
+    struct str tags;    /* "a,b" or empty */
     int64_t latency_ms; /* what the answer cost, for saved-cost accounting */
 };
 /* Stores a copy if it may be stored (complete, finish_reason stop or tool_calls, within size...). *why_not gets a static text
@@ -90,7 +96,8 @@ struct cache_keep_options {
 MUST enum err cache_keep(struct cache *c, const struct cache_key *k, const struct openai_answer *a,
                          const struct cache_keep_options *o, char id_out[36], const char **why_not);
 /* Deletes one entry everywhere. */
-void cache_forget(struct cache *c, struct str entry_id, void (*cb)(void *arg, enum err code), void *arg);
+void cache_forget(struct cache *c, struct str entry_id, void (*cb)(void *arg, enum err code),
+                  void *arg);
 
 struct cache_stats {
     uint64_t entries, bytes, exact_hits, semantic_hits, misses, near_misses, kept, refused;

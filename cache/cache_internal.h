@@ -25,18 +25,19 @@ enum {
     LOG_ITEMS_MAX = 100000, /* of the stream of changes; further back a gateway reloads */
     PARTITIONS_MAX = 4096,
     PRELOAD_PARTITIONS = 16, /* the last used ones, at start */
-    LOAD_IDS_MAX = 200000, /* of one partition */
+    LOAD_IDS_MAX = 200000,   /* of one partition */
     TICK_MS = 200,
     KEY_BYTES_MAX = 192
 };
 
 struct cache_metrics {
-    struct metric *exact, *semantic, *miss, *kept, *resent, *embed_ms, *index_entries, *unsaved, *loads, *gaps;
+    struct metric *exact, *semantic, *miss, *kept, *resent, *embed_ms, *index_entries, *unsaved,
+        *loads, *gaps;
 };
 
 struct cache {
     struct loop *loop;
-    struct redis *redis; /* NULL = memory only */
+    struct redis *redis;       /* NULL = memory only */
     struct embedder *embedder; /* NULL = no semantic step */
     struct workers *workers;
     struct metrics *registry;
@@ -67,31 +68,38 @@ void cache_ref(struct cache *c);
 void cache_unref(struct cache *c);
 
 /* "deja:{ns}:" + kind + tail, terminated. */
-struct str cache_redis_key(const struct cache *c, char out[KEY_BYTES_MAX], const char *kind, struct str tail);
+struct str cache_redis_key(const struct cache *c, char out[KEY_BYTES_MAX], const char *kind,
+                           struct str tail);
 /* HMGET of an entry's fields, all but the vector unless with_vector; replies come in the order of enum entry_field. */
-void cache_redis_read(struct cache *c, struct hash128 id, bool with_vector, bool with_answer, redis_callback *cb, void *arg);
+void cache_redis_read(struct cache *c, struct hash128 id, bool with_vector, bool with_answer,
+                      redis_callback *cb, void *arg);
 /* Fields of such a reply; false when the entry is not there or the reply is no such array. */
 bool cache_reply_values(const struct redis_reply *reply, struct str values[N_ENTRY_FIELDS]);
 
 /* put.c */
-void cache_put(struct cache *c, const struct entry *e, bool similar); /* similar: into its partition's index too */
+void cache_put(struct cache *c, const struct entry *e,
+               bool similar); /* similar: into its partition's index too */
 void cache_put_waiting(struct cache *c);
 void cache_put_drop_line(struct cache *c);
 
 /* keep.c */
-void cache_write(struct cache *c, const struct entry *e); /* to Redis; the store learns when it is there */
+void cache_write(struct cache *c,
+                 const struct entry *e);   /* to Redis; the store learns when it is there */
 void cache_write_unsaved(struct cache *c); /* one after the other */
 
 /* embed.c: vector of text on the loop's thread, exactly once, never before this returns; vec NULL unless OK */
 typedef void cache_embedded(void *arg, enum err code, const float *vec);
-MUST enum err cache_embed(struct cache *c, struct str text, int deadline_ms, cache_embedded *done, void *arg);
+MUST enum err cache_embed(struct cache *c, struct str text, int deadline_ms, cache_embedded *done,
+                          void *arg);
 
 /* index_sync.c */
 void cache_sync_start(struct cache *c);
 void cache_sync_stop(struct cache *c);
-bool cache_sync_ready(const struct cache *c); /* changes are being tailed: what is loaded from now on stays right */
+bool cache_sync_ready(
+    const struct cache *c); /* changes are being tailed: what is loaded from now on stays right */
 /* Loads the partition from Redis unless that is under way; done comes once it is over, well or not (the state tells), never before
  * this returns, also after cache_close. False: cannot be loaded now, and done will not come. */
-MUST bool cache_await_partition(struct cache *c, struct partition *p, void (*done)(void *arg), void *arg);
+MUST bool cache_await_partition(struct cache *c, struct partition *p, void (*done)(void *arg),
+                                void *arg);
 
 #endif

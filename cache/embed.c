@@ -26,20 +26,24 @@ static void back(void *arg) /* the loop's thread */
     cache_unref(c);
 }
 
-static void embedded(void *arg, enum err code, const float *vector, size_t dim) /* the embedder's thread */
+static void embedded(void *arg, enum err code, const float *vector,
+                     size_t dim) /* the embedder's thread */
 {
     struct embed_job *job = arg;
     job->code = code == OK && dim != job->dim ? ERR_CORRUPT : code;
     if (job->code == OK) memcpy(job->vec, vector, dim * sizeof *vector);
     /* A full queue of posts cannot be waited for here. The look-up is lost to its caller's own deadline; it has never been seen. */
-    if (loop_post(job->c->loop, back, job) != OK) log_limited(LOG_ERROR, "cache", "a vector could not be handed to the loop");
+    if (loop_post(job->c->loop, back, job) != OK)
+        log_limited(LOG_ERROR, "cache", "a vector could not be handed to the loop");
 }
 
-enum err cache_embed(struct cache *c, struct str text, int deadline_ms, cache_embedded *done, void *arg)
+enum err cache_embed(struct cache *c, struct str text, int deadline_ms, cache_embedded *done,
+                     void *arg)
 {
     struct embed_job *job = try_calloc(1, sizeof *job + c->dim * sizeof(float));
     if (!job) return ERR_FULL;
-    *job = (struct embed_job){.c = c, .done = done, .arg = arg, .started_us = clock_us(), .dim = c->dim};
+    *job = (struct embed_job){
+        .c = c, .done = done, .arg = arg, .started_us = clock_us(), .dim = c->dim};
     enum err code;
     cache_ref(c);
     if (embedder_recall(c->embedder, text, job->vec)) {

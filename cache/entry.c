@@ -7,8 +7,9 @@
 
 #include "base/mem.h"
 
-const char *const entry_field_names[N_ENTRY_FIELDS] = {"v",       "check", "part", "tenant", "model", "kind", "q",   "a",
-                                                       "created", "ttl",   "tags", "ptok",   "ctok",  "lat",  "emb", "vec"};
+const char *const entry_field_names[N_ENTRY_FIELDS] = {
+    "v",       "check", "part", "tenant", "model", "kind", "q",   "a",
+    "created", "ttl",   "tags", "ptok",   "ctok",  "lat",  "emb", "vec"};
 
 static struct str place(char **at, struct str s)
 {
@@ -20,8 +21,8 @@ static struct str place(char **at, struct str s)
 
 struct entry *entry_copy(const struct entry *from)
 {
-    size_t n = sizeof *from + from->tenant.n + from->model.n + from->question.n + from->answer.n + from->tags.n + from->embedder.n +
-               from->vector.n + 1;
+    size_t n = sizeof *from + from->tenant.n + from->model.n + from->question.n + from->answer.n +
+               from->tags.n + from->embedder.n + from->vector.n + 1;
     struct entry *e = try_malloc(n);
     if (!e) return NULL;
     *e = *from;
@@ -51,7 +52,8 @@ struct field_reader {
 
 static void spoil(struct field_reader *r, enum entry_field f, const char *why)
 {
-    if (r->code == OK) r->code = err_set(r->e, ERR_CORRUPT, "entry field %s: %s", entry_field_names[f], why);
+    if (r->code == OK)
+        r->code = err_set(r->e, ERR_CORRUPT, "entry field %s: %s", entry_field_names[f], why);
 }
 
 static struct str text_field(struct field_reader *r, enum entry_field f, size_t max, bool required)
@@ -65,11 +67,13 @@ static struct str text_field(struct field_reader *r, enum entry_field f, size_t 
     return s;
 }
 
-static int64_t number_field(struct field_reader *r, enum entry_field f, int64_t min, int64_t max, bool required)
+static int64_t number_field(struct field_reader *r, enum entry_field f, int64_t min, int64_t max,
+                            bool required)
 {
     struct str s = text_field(r, f, 20, required);
     int64_t v = 0;
-    if ((s.n || required) && str_to_i64(s, min, max, &v) != OK) spoil(r, f, "not a number in range");
+    if ((s.n || required) && str_to_i64(s, min, max, &v) != OK)
+        spoil(r, f, "not a number in range");
     return v;
 }
 
@@ -81,20 +85,24 @@ static struct hash128 hash_field(struct field_reader *r, enum entry_field f, boo
     return h;
 }
 
-enum err entry_read(struct hash128 id, const struct str *values, size_t n, bool need_answer, struct entry *out, struct errmsg *e)
+enum err entry_read(struct hash128 id, const struct str *values, size_t n, bool need_answer,
+                    struct entry *out, struct errmsg *e)
 {
     struct field_reader r = {.values = values, .n = n, .e = e};
     memset(out, 0, sizeof *out);
     int64_t version = number_field(&r, EF_VERSION, 1, INT64_MAX, true);
     if (r.code == OK && version > ENTRY_VERSION)
-        return err_set(e, ERR_UNSUPPORTED, "entry of version %lld, this program knows up to %d", (long long)version, ENTRY_VERSION);
+        return err_set(e, ERR_UNSUPPORTED, "entry of version %lld, this program knows up to %d",
+                       (long long)version, ENTRY_VERSION);
     out->id = id;
     out->check = hash_field(&r, EF_CHECK, true);
     out->partition = hash_field(&r, EF_PARTITION, false);
     out->tenant = text_field(&r, EF_TENANT, ENTRY_NAME_BYTES_MAX, true);
     out->model = text_field(&r, EF_MODEL, ENTRY_NAME_BYTES_MAX, true);
     int64_t kind = number_field(&r, EF_KIND, OPENAI_CHAT, OPENAI_EMBEDDING, true);
-    out->kind = kind == OPENAI_COMPLETION ? OPENAI_COMPLETION : kind == OPENAI_EMBEDDING ? OPENAI_EMBEDDING : OPENAI_CHAT;
+    out->kind = kind == OPENAI_COMPLETION  ? OPENAI_COMPLETION
+                : kind == OPENAI_EMBEDDING ? OPENAI_EMBEDDING
+                                           : OPENAI_CHAT;
     out->question = text_field(&r, EF_QUESTION, ENTRY_QUESTION_BYTES_MAX, false);
     out->answer = text_field(&r, EF_ANSWER, ENTRY_ANSWER_BYTES_MAX, need_answer);
     out->created_s = number_field(&r, EF_CREATED, 1, INT64_MAX / 4, true);
@@ -109,16 +117,18 @@ enum err entry_read(struct hash128 id, const struct str *values, size_t n, bool 
     return r.code;
 }
 
-void entry_write(const struct entry *e, struct str values[N_ENTRY_FIELDS], char texts[ENTRY_TEXTS_BYTES])
+void entry_write(const struct entry *e, struct str values[N_ENTRY_FIELDS],
+                 char texts[ENTRY_TEXTS_BYTES])
 {
     char *at = texts, *end = texts + ENTRY_TEXTS_BYTES;
     const struct {
         enum entry_field f;
         int64_t v;
-    } numbers[] = {{EF_VERSION, ENTRY_VERSION},          {EF_KIND, e->kind},
-                   {EF_CREATED, e->created_s},           {EF_TTL, e->ttl_s},
-                   {EF_PROMPT_TOKENS, e->prompt_tokens}, {EF_COMPLETION_TOKENS, e->completion_tokens},
-                   {EF_LATENCY, e->latency_ms}};
+    } numbers[] = {
+        {EF_VERSION, ENTRY_VERSION},          {EF_KIND, e->kind},
+        {EF_CREATED, e->created_s},           {EF_TTL, e->ttl_s},
+        {EF_PROMPT_TOKENS, e->prompt_tokens}, {EF_COMPLETION_TOKENS, e->completion_tokens},
+        {EF_LATENCY, e->latency_ms}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         int n = snprintf(at, (size_t)(end - at), "%lld", (long long)numbers[i].v);
         values[numbers[i].f] = (struct str){at, (size_t)n};
@@ -146,13 +156,15 @@ bool entry_expired(const struct entry *e, int64_t now_s)
 
 bool entry_fits_exact(const struct entry *e, const struct cache_key *k)
 {
-    return hash_eq(e->id, k->exact) && hash_eq(e->check, k->check) && e->kind == k->kind && str_eq(e->tenant, k->tenant) &&
-           str_eq(e->model, k->model) && str_eq(e->question, str_sub(k->user_text, 0, ENTRY_QUESTION_BYTES_MAX));
+    return hash_eq(e->id, k->exact) && hash_eq(e->check, k->check) && e->kind == k->kind &&
+           str_eq(e->tenant, k->tenant) && str_eq(e->model, k->model) &&
+           str_eq(e->question, str_sub(k->user_text, 0, ENTRY_QUESTION_BYTES_MAX));
 }
 
 bool entry_fits_partition(const struct entry *e, const struct cache_key *k)
 {
-    return hash_eq(e->partition, k->partition) && e->kind == k->kind && str_eq(e->tenant, k->tenant) && str_eq(e->model, k->model);
+    return hash_eq(e->partition, k->partition) && e->kind == k->kind &&
+           str_eq(e->tenant, k->tenant) && str_eq(e->model, k->model);
 }
 
 /* IEEE 754 binary16, round to nearest even; components of unit vectors are never near the overflow. */
@@ -178,7 +190,8 @@ static float float_of(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = h >> 10 & 31u, fraction = h & 1023u;
     if (exponent == 31) return fraction ? NAN : sign ? -INFINITY : INFINITY;
-    float v = exponent ? ldexpf((float)(fraction | 1024u), (int)exponent - 25) : ldexpf((float)fraction, -24);
+    float v = exponent ? ldexpf((float)(fraction | 1024u), (int)exponent - 25)
+                       : ldexpf((float)fraction, -24);
     return sign ? -v : v;
 }
 
@@ -202,6 +215,7 @@ enum err entry_unpack_vector(struct str bytes, size_t dim, float *out)
     }
     length = sqrt(length);
     if (!(length > 0.99 && length < 1.01)) return ERR_CORRUPT; /* NaN fails too */
-    for (size_t i = 0; i < dim; i++) out[i] = (float)(out[i] / length);
+    for (size_t i = 0; i < dim; i++)
+        out[i] = (float)(out[i] / length);
     return OK;
 }

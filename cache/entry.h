@@ -37,13 +37,13 @@ enum {
 };
 
 struct entry {
-    struct hash128 id; /* hash of the exact key; its hex is the entry's name */
+    struct hash128 id;               /* hash of the exact key; its hex is the entry's name */
     struct hash128 check, partition; /* partition zero = not for the semantic step */
     enum openai_kind kind;
     struct str tenant, model, question, answer /* JSON, neutral form */, tags, embedder;
     struct str vector; /* f16[dim] bytes; empty = none */
     int64_t created_s, ttl_s, latency_ms, prompt_tokens, completion_tokens;
-    size_t bytes; /* memory held */
+    size_t bytes;      /* memory held */
     uint64_t write_no; /* tells two versions of an entry apart in this process; not stored */
 };
 
@@ -53,11 +53,12 @@ void entry_free(struct entry *e);
 
 /* Values in the order of the fields; a value with p NULL = absent. Strings of *out are borrowed from values. Fields from EF_VECTOR
  * on may be absent, and EF_ANSWER when need_answer is false. ERR_CORRUPT says which field; ERR_UNSUPPORTED: written by a later version. */
-MUST enum err entry_read(struct hash128 id, const struct str *values, size_t n, bool need_answer, struct entry *out,
-                         struct errmsg *e);
+MUST enum err entry_read(struct hash128 id, const struct str *values, size_t n, bool need_answer,
+                         struct entry *out, struct errmsg *e);
 /* The values of an entry as Redis gets them. texts: where numbers are written, at least ENTRY_TEXTS_BYTES. */
 enum { ENTRY_TEXTS_BYTES = 320 };
-void entry_write(const struct entry *e, struct str values[N_ENTRY_FIELDS], char texts[ENTRY_TEXTS_BYTES]);
+void entry_write(const struct entry *e, struct str values[N_ENTRY_FIELDS],
+                 char texts[ENTRY_TEXTS_BYTES]);
 
 bool entry_expired(const struct entry *e, int64_t now_s);
 /* May this entry answer exactly this key? Everything the key knows is compared. */

@@ -22,9 +22,9 @@ struct cache_lookup {
     struct cache_lookup_options o;
     void (*cb)(void *arg, const struct cache_found *found);
     void *arg;
-    int pending; /* callbacks that will still come */
-    struct cache_found found; /* what a miss will say */
-    struct partition *p; /* held while set */
+    int pending;                 /* callbacks that will still come */
+    struct cache_found found;    /* what a miss will say */
+    struct partition *p;         /* held while set */
     struct loop_timer *patience; /* for a partition that is being loaded */
     bool waits_for_load, starts_by_timer;
     float *vec;
@@ -86,7 +86,8 @@ static void miss(struct cache_lookup *l, const char *reason)
 }
 
 /* True when the entry could be rendered and the look-up is over. */
-static bool serve(struct cache_lookup *l, const struct entry *e, enum cache_result result, const char *reason)
+static bool serve(struct cache_lookup *l, const struct entry *e, enum cache_result result,
+                  const char *reason)
 {
     struct openai_answer answer = {0};
     struct errmsg why = {0};
@@ -118,7 +119,8 @@ static void next_answer(struct cache_lookup *l);
 static bool is_promised(const struct cache_lookup *l, const struct entry *e)
 {
     const struct question *q = partition_question(l->p, e->id.lo);
-    return entry_fits_partition(e, l->k) && young_enough(l, e) && q && hash_eq(q->id, e->id) && str_eq(q->text, e->question);
+    return entry_fits_partition(e, l->k) && young_enough(l, e) && q && hash_eq(q->id, e->id) &&
+           str_eq(q->text, e->question);
 }
 
 static bool serve_accepted(struct cache_lookup *l, const struct entry *e)
@@ -147,7 +149,9 @@ static void got_answer(void *arg, enum err code, const struct redis_reply *reply
     }
     if (!cache_reply_values(reply, values) ||
         entry_read(l->accepted[l->tried - 1].id, values, N_ENTRY_FIELDS, true, &e, &why) != OK) {
-        partition_remove(l->p, l->accepted[l->tried - 1].id); /* gone or spoilt: the index must not promise it again */
+        partition_remove(
+            l->p,
+            l->accepted[l->tried - 1].id); /* gone or spoilt: the index must not promise it again */
         next_answer(l);
         return;
     }
@@ -177,20 +181,21 @@ static void accept(struct cache_lookup *l, struct accepted a, bool same)
     /* those of which every word is explained come first, each kind in order of similarity */
     size_t at = l->n_accepted;
     if (same)
-        for (at = 0; at < l->n_accepted && !strcmp(l->accepted[at].reason, "semantic:same"); at++) continue;
+        for (at = 0; at < l->n_accepted && !strcmp(l->accepted[at].reason, "semantic:same"); at++)
+            continue;
     memmove(&l->accepted[at + 1], &l->accepted[at], (l->n_accepted - at) * sizeof a);
     l->accepted[at] = a;
     l->n_accepted++;
 }
 
-static void note_near_miss(struct cache_lookup *l, const struct question *q, double similarity, double threshold,
-                           const struct guard_verdict *v, const char *reason)
+static void note_near_miss(struct cache_lookup *l, const struct question *q, double similarity,
+                           double threshold, const struct guard_verdict *v, const char *reason)
 {
     if (v->refused_by[0]) {
         char label[64];
         snprintf(label, sizeof label, "guard=\"%s\"", v->refused_by);
-        metric_add(metrics_get(l->c->registry, METRIC_COUNTER, "deja_cache_guard_refusals_total", label,
-                               "candidates a guard refused", 0, 0),
+        metric_add(metrics_get(l->c->registry, METRIC_COUNTER, "deja_cache_guard_refusals_total",
+                               label, "candidates a guard refused", 0, 0),
                    1);
     }
     if (l->found.entry_id[0]) return; /* the nearest one is told of */
@@ -223,7 +228,9 @@ static void judge(struct cache_lookup *l)
         if (d.hit)
             accept(l, (struct accepted){q->id, similarity, d.threshold, d.reason}, v.same);
         else
-            note_near_miss(l, q, similarity, v.allowed ? d.threshold : c->policy.threshold[v.language == 'z'], &v, d.reason);
+            note_near_miss(l, q, similarity,
+                           v.allowed ? d.threshold : c->policy.threshold[v.language == 'z'], &v,
+                           d.reason);
     }
     if (l->n_accepted)
         next_answer(l);
@@ -289,7 +296,8 @@ static void out_of_patience(void *arg)
     if (l->vec)
         miss(l, "index_loading");
     else
-        loop_timer_arm(l->patience, 5); /* the vector is not there either; its own deadline ends this */
+        loop_timer_arm(l->patience,
+                       5); /* the vector is not there either; its own deadline ends this */
 }
 
 static void got_vector(void *arg, enum err code, const float *vec)
@@ -321,7 +329,8 @@ static void similar(struct cache_lookup *l)
         return;
     }
     if (!l->k->semantic_allowed) {
-        snprintf(l->found.reason, sizeof l->found.reason, "skipped:%s", l->k->why_not ? l->k->why_not : "not_allowed");
+        snprintf(l->found.reason, sizeof l->found.reason, "skipped:%s",
+                 l->k->why_not ? l->k->why_not : "not_allowed");
         finish(l);
         return;
     }
@@ -331,7 +340,8 @@ static void similar(struct cache_lookup *l)
         return;
     }
     partition_ref(l->p);
-    if (!c->redis && partition_state(l->p) == PARTITION_PARTIAL) partition_set_state(l->p, PARTITION_LOADED);
+    if (!c->redis && partition_state(l->p) == PARTITION_PARTIAL)
+        partition_set_state(l->p, PARTITION_LOADED);
     /* nothing asked here before, nothing in Redis: no vector is needed to know that */
     if (partition_state(l->p) == PARTITION_LOADED && !partition_count(l->p)) {
         miss(l, "empty");
@@ -341,7 +351,9 @@ static void similar(struct cache_lookup *l)
     enum err code = cache_embed(c, l->k->user_text, c->o.embed_deadline_ms, got_vector, l);
     if (code != OK) {
         l->pending--;
-        miss(l, code == ERR_FULL ? "embedder_busy" : code == ERR_TOO_LARGE ? "skipped:long_text" : "embedder_unavailable");
+        miss(l, code == ERR_FULL        ? "embedder_busy"
+                : code == ERR_TOO_LARGE ? "skipped:long_text"
+                                        : "embedder_unavailable");
         return;
     }
     if (partition_state(l->p) == PARTITION_LOADED) return;
@@ -372,7 +384,8 @@ static void got_exact(void *arg, enum err code, const struct redis_reply *reply)
         say(l, "redis_unavailable");
     } else if (cache_reply_values(reply, values)) {
         enum err read = entry_read(l->k->exact, values, N_ENTRY_FIELDS, true, &e, &why);
-        if (read != OK) log_limited(LOG_WARN, "cache", "an entry in Redis cannot be read: %s", why.text);
+        if (read != OK)
+            log_limited(LOG_WARN, "cache", "an entry in Redis cannot be read: %s", why.text);
         if (read == OK && entry_fits_exact(&e, l->k) && young_enough(l, &e)) {
             e.vector = (struct str){"", 0};
             e.write_no = ++l->c->write_no;
@@ -396,7 +409,9 @@ static void start(void *arg)
     struct cache *c = l->c;
     if (!l->o.skip_exact && c->o.exact) {
         const struct entry *e = store_get(c->store, l->k->exact);
-        if (e && entry_fits_exact(e, l->k) && young_enough(l, e) && serve(l, e, CACHE_EXACT, "exact")) return;
+        if (e && entry_fits_exact(e, l->k) && young_enough(l, e) &&
+            serve(l, e, CACHE_EXACT, "exact"))
+            return;
         if (c->redis && redis_usable(c->redis)) {
             l->pending++;
             cache_redis_read(c, l->k->exact, false, true, got_exact, l);
@@ -407,7 +422,8 @@ static void start(void *arg)
     similar(l);
 }
 
-struct cache_lookup *cache_find(struct cache *c, const struct cache_key *k, const struct cache_lookup_options *o,
+struct cache_lookup *cache_find(struct cache *c, const struct cache_key *k,
+                                const struct cache_lookup_options *o,
                                 void (*cb)(void *arg, const struct cache_found *found), void *arg)
 {
     struct cache_lookup *l = xcalloc(1, sizeof *l);

@@ -9,10 +9,11 @@
 #include "base/mem.h"
 #include "cache/guard_rules.h"
 
-const char *const guard_names[] = {"length", "script",  "language",      "identifier", "number",        "unit",       "currency",
-                                   "time",   "date",    "relative_time", "negation",   "quantifier",    "question",   "modality",
-                                   "tense",  "antonym", "order",         "subject",    "replaced_word", "added_word", "link",
-                                   "no_content", NULL};
+const char *const guard_names[] = {
+    "length",        "script",     "language", "identifier",    "number",   "unit",
+    "currency",      "time",       "date",     "relative_time", "negation", "quantifier",
+    "question",      "modality",   "tense",    "antonym",       "order",    "subject",
+    "replaced_word", "added_word", "link",     "no_content",    NULL};
 
 struct guard {
     struct guard_lexicon *lexicon;
@@ -35,7 +36,8 @@ void guard_free(struct guard *g)
 bool guard_refuse(struct guard_verdict *v, const char *name, struct str a, struct str b)
 {
     v->refused_by = name;
-    int n = snprintf(v->detail, sizeof v->detail, STR_FMT " / " STR_FMT, STR_ARG(a.n > 24 ? str_sub(a, 0, 24) : a),
+    int n = snprintf(v->detail, sizeof v->detail, STR_FMT " / " STR_FMT,
+                     STR_ARG(a.n > 24 ? str_sub(a, 0, 24) : a),
                      STR_ARG(b.n > 24 ? str_sub(b, 0, 24) : b));
     size_t cut = utf8_complete((struct str){v->detail, n < 0 ? 0 : strlen(v->detail)});
     v->detail[cut] = 0;
@@ -46,11 +48,16 @@ const struct str guard_none = {"-", 1};
 
 typedef bool rule(struct comparison *c);
 static rule *const rules[] = {
-    guard_script_differs,   guard_language_differs, guard_identifiers_differ,    guard_numbers_differ,     guard_currencies_differ,
-    guard_times_differ,     guard_dates_differ,     guard_relative_times_differ, guard_negation_differs,   guard_quantifier_differs,
-    guard_question_differs, guard_modality_differs, guard_tense_differs,         guard_opposites,          guard_order_differs,
-    guard_person_differs,   guard_denied_differs,   guard_links_differ,          guard_words_differ,
-    guard_nothing_to_compare,
+    guard_script_differs,     guard_language_differs,
+    guard_identifiers_differ, guard_numbers_differ,
+    guard_currencies_differ,  guard_times_differ,
+    guard_dates_differ,       guard_relative_times_differ,
+    guard_negation_differs,   guard_quantifier_differs,
+    guard_question_differs,   guard_modality_differs,
+    guard_tense_differs,      guard_opposites,
+    guard_order_differs,      guard_person_differs,
+    guard_denied_differs,     guard_links_differ,
+    guard_words_differ,       guard_nothing_to_compare,
 };
 
 static bool any_refuses(struct comparison *c)
@@ -60,7 +67,8 @@ static bool any_refuses(struct comparison *c)
     return false;
 }
 
-void guard_check(const struct guard *g, struct str query, struct str stored, struct guard_verdict *out)
+void guard_check(const struct guard *g, struct str query, struct str stored,
+                 struct guard_verdict *out)
 {
     memset(out, 0, sizeof *out);
     out->refused_by = "";

@@ -13,17 +13,19 @@ struct guard;
 struct guard_verdict {
     bool allowed, same;
     const char *refused_by; /* static name without "guard:", "" when allowed */
-    char detail[64]; /* what differs, for people; "" when allowed. Holds text of the questions: never logged at info */
-    float shared; /* 0..1: content in common, by weight, of the longer one */
+    char detail
+        [64]; /* what differs, for people; "" when allowed. Holds text of the questions: never logged at info */
+    float shared;    /* 0..1: content in common, by weight, of the longer one */
     float contained; /* 0..1: of the shorter one */
     bool asks_alike; /* the same kind of question, as far as both say */
-    char language; /* 'z' or 'e' */
+    char language;   /* 'z' or 'e' */
 };
 
 struct guard *guard_new(void); /* reads the word lists, about 5 ms and 2 MB */
 void guard_free(struct guard *g);
 /* The order of the two does not matter for the result. */
-void guard_check(const struct guard *g, struct str query, struct str stored, struct guard_verdict *out);
+void guard_check(const struct guard *g, struct str query, struct str stored,
+                 struct guard_verdict *out);
 /* 'z' when there is Chinese in it, else 'e'. */
 char guard_language(struct str text);
 

@@ -25,8 +25,10 @@ bool guard_tokens_equal(const struct guard_token *a, const struct guard_token *b
     if (str_eq(a->canon, b->canon)) return true;
     if (a->kind != GT_WORD || b->kind != GT_WORD) return false;
     if (stems_meet(a, b)) return true;
-    bool known_a = a->word && (a->word->classes & GC_KNOWN), known_b = b->word && (b->word->classes & GC_KNOWN);
-    return known_a != known_b && guard_typo(a->text, b->text); /* two ordinary words are never slips of each other */
+    bool known_a = a->word && (a->word->classes & GC_KNOWN),
+         known_b = b->word && (b->word->classes & GC_KNOWN);
+    return known_a != known_b &&
+           guard_typo(a->text, b->text); /* two ordinary words are never slips of each other */
 }
 
 typedef bool token_filter(const struct guard_token *k);
@@ -48,12 +50,14 @@ static size_t pick(const struct guard_text *t, token_filter *keep, uint8_t *inde
 }
 
 /* Length of the longest common subsequence; its pairs are marked in used_a and used_b and named in partner. */
-static size_t common(const struct guard_text *a, const uint8_t *ia, size_t na, const struct guard_text *b, const uint8_t *ib,
-                     size_t nb, bool *used_a, bool *used_b, uint8_t *partner)
+static size_t common(const struct guard_text *a, const uint8_t *ia, size_t na,
+                     const struct guard_text *b, const uint8_t *ib, size_t nb, bool *used_a,
+                     bool *used_b, uint8_t *partner)
 {
     uint8_t len[GUARD_TOKENS_MAX + 1][GUARD_TOKENS_MAX + 1];
     bool equal[GUARD_TOKENS_MAX];
-    for (size_t j = 0; j <= nb; j++) len[na][j] = 0;
+    for (size_t j = 0; j <= nb; j++)
+        len[na][j] = 0;
     for (size_t i = na; i-- > 0;) {
         len[i][nb] = 0;
         for (size_t j = nb; j-- > 0;) {
@@ -65,7 +69,8 @@ static size_t common(const struct guard_text *a, const uint8_t *ia, size_t na, c
     }
     size_t i = 0, j = 0;
     while (i < na && j < nb) {
-        if (guard_tokens_equal(&a->tokens[ia[i]], &b->tokens[ib[j]]) && len[i][j] == len[i + 1][j + 1] + 1) {
+        if (guard_tokens_equal(&a->tokens[ia[i]], &b->tokens[ib[j]]) &&
+            len[i][j] == len[i + 1][j + 1] + 1) {
             partner[ia[i]] = ib[j];
             used_a[i++] = used_b[j++] = true;
         } else if (len[i + 1][j] >= len[i][j + 1])
@@ -93,7 +98,8 @@ size_t guard_align_units(const struct guard_text *a, const struct guard_text *b)
     return row[b->n_units];
 }
 
-void guard_align(const struct guard_text *a, const struct guard_text *b, struct guard_alignment *out)
+void guard_align(const struct guard_text *a, const struct guard_text *b,
+                 struct guard_alignment *out)
 {
     uint8_t ia[GUARD_TOKENS_MAX], ib[GUARD_TOKENS_MAX];
     bool used_a[GUARD_TOKENS_MAX] = {0}, used_b[GUARD_TOKENS_MAX] = {0};
@@ -105,7 +111,8 @@ void guard_align(const struct guard_text *a, const struct guard_text *b, struct 
         out->frame_a += a->tokens[ia[i]].weight;
         if (used_a[i]) out->frame += a->tokens[ia[i]].weight;
     }
-    for (size_t j = 0; j < out->all_b; j++) out->frame_b += b->tokens[ib[j]].weight;
+    for (size_t j = 0; j < out->all_b; j++)
+        out->frame_b += b->tokens[ib[j]].weight;
     memset(used_a, 0, sizeof used_a);
     memset(used_b, 0, sizeof used_b);
     out->n_a = pick(a, is_content, ia);
@@ -116,7 +123,8 @@ void guard_align(const struct guard_text *a, const struct guard_text *b, struct 
         out->weight_a += a->tokens[ia[i]].weight;
         if (used_a[i]) out->shared += a->tokens[ia[i]].weight;
     }
-    for (size_t j = 0; j < out->n_b; j++) out->weight_b += b->tokens[ib[j]].weight;
+    for (size_t j = 0; j < out->n_b; j++)
+        out->weight_b += b->tokens[ib[j]].weight;
     for (size_t i = 0; i < out->n_a; i++) {
         for (size_t j = 0; j < out->n_b && !used_a[i]; j++) {
             if (used_b[j] || !guard_tokens_equal(&a->tokens[ia[i]], &b->tokens[ib[j]])) continue;

@@ -15,7 +15,8 @@ static int main_language(const struct guard_text *t)
 {
     int best = 0, n = 1;
     for (int i = 1; i < 8; i++)
-        if (t->foreign_words[i] > n && t->foreign_words[i] > t->english_words) best = i, n = t->foreign_words[i];
+        if (t->foreign_words[i] > n && t->foreign_words[i] > t->english_words)
+            best = i, n = t->foreign_words[i];
     return best ? best : t->english_words >= 2 ? 100 : 0;
 }
 
@@ -25,16 +26,20 @@ bool guard_language_differs(struct comparison *c)
     return a && b && a != b && guard_refuse(c->out, "language", guard_none, guard_none);
 }
 
-static const struct guard_token *unmatched(const struct guard_text *a, const struct guard_text *b, int kind, uint32_t classes)
+static const struct guard_token *unmatched(const struct guard_text *a, const struct guard_text *b,
+                                           int kind, uint32_t classes)
 {
     bool used[GUARD_TOKENS_MAX] = {0};
     for (size_t i = 0; i < a->n; i++) {
         const struct guard_token *k = &a->tokens[i];
-        if ((classes ? !(k->classes & classes) || k->kind == GT_NUMBER : k->kind != kind) || k->weak) continue;
+        if ((classes ? !(k->classes & classes) || k->kind == GT_NUMBER : k->kind != kind) ||
+            k->weak)
+            continue;
         bool found = false;
         for (size_t j = 0; j < b->n && !found; j++) {
             const struct guard_token *m = &b->tokens[j];
-            bool same_kind = classes ? (m->classes & classes) && m->kind != GT_NUMBER : m->kind == kind;
+            bool same_kind =
+                classes ? (m->classes & classes) && m->kind != GT_NUMBER : m->kind == kind;
             if (used[j] || !same_kind || !str_eq(k->canon, m->canon)) continue;
             used[j] = found = true;
         }
@@ -45,7 +50,8 @@ static const struct guard_token *unmatched(const struct guard_text *a, const str
 
 static bool multiset_differs(struct comparison *c, int kind, uint32_t classes, const char *name)
 {
-    const struct guard_token *a = unmatched(c->a, c->b, kind, classes), *b = unmatched(c->b, c->a, kind, classes);
+    const struct guard_token *a = unmatched(c->a, c->b, kind, classes),
+                             *b = unmatched(c->b, c->a, kind, classes);
     if (!a && !b) return false;
     return guard_refuse(c->out, name, a ? a->text : guard_none, b ? b->text : guard_none);
 }
@@ -64,7 +70,8 @@ bool guard_numbers_differ(struct comparison *c)
             for (int pass = 0; pass < 2 && !found; pass++) { /* same unit first */
                 for (size_t j = 0; j < b->n && !found; j++) {
                     const struct guard_token *m = &b->tokens[j];
-                    if (used[j] || m->kind != GT_NUMBER || !str_eq(k->canon, m->canon) || (!pass && !str_eq(k->unit, m->unit)))
+                    if (used[j] || m->kind != GT_NUMBER || !str_eq(k->canon, m->canon) ||
+                        (!pass && !str_eq(k->unit, m->unit)))
                         continue;
                     used[j] = true;
                     found = m;
@@ -74,7 +81,10 @@ bool guard_numbers_differ(struct comparison *c)
             if (!found) return guard_refuse(c->out, "number", k->text, guard_none);
             if (!str_eq(found->unit, k->unit) && !(found->weak || k->weak))
                 return guard_refuse(c->out,
-                                    str_starts(k->unit, STR("cur:")) || str_starts(found->unit, STR("cur:")) ? "currency" : "unit",
+                                    str_starts(k->unit, STR("cur:")) ||
+                                            str_starts(found->unit, STR("cur:"))
+                                        ? "currency"
+                                        : "unit",
                                     k->text, found->text);
         }
     }
@@ -86,7 +96,9 @@ static bool names_currency(const struct guard_text *t, struct str canon)
 {
     for (size_t i = 0; i < t->n; i++) {
         const struct guard_token *k = &t->tokens[i];
-        if (k->kind == GT_NUMBER ? str_eq(k->unit, canon) : k->word && (k->word->classes & GC_CURRENCY) && str_eq(k->canon, canon))
+        if (k->kind == GT_NUMBER
+                ? str_eq(k->unit, canon)
+                : k->word && (k->word->classes & GC_CURRENCY) && str_eq(k->canon, canon))
             return true;
     }
     return false;
@@ -98,9 +110,10 @@ bool guard_currencies_differ(struct comparison *c)
     for (int side = 0; side < 2; side++)
         for (size_t i = 0; i < t[side]->n; i++) {
             const struct guard_token *k = &t[side]->tokens[i];
-            bool alone =
-                k->word && (k->word->classes & GC_CURRENCY) && k->kind != GT_NUMBER && !(k->kind == GT_HAN && k->text.n <= 3);
-            if (alone && !names_currency(t[1 - side], k->canon)) return guard_refuse(c->out, "currency", k->text, guard_none);
+            bool alone = k->word && (k->word->classes & GC_CURRENCY) && k->kind != GT_NUMBER &&
+                         !(k->kind == GT_HAN && k->text.n <= 3);
+            if (alone && !names_currency(t[1 - side], k->canon))
+                return guard_refuse(c->out, "currency", k->text, guard_none);
         }
     return false;
 }
@@ -117,7 +130,8 @@ bool guard_dates_differ(struct comparison *c)
             bool found = false;
             for (size_t j = 0; j < t[1 - side]->n && !found; j++) {
                 const struct guard_token *m = &t[1 - side]->tokens[j];
-                if (m->kind != GT_DATE && !(m->kind != GT_NUMBER && (m->classes & GC_DATE))) continue;
+                if (m->kind != GT_DATE && !(m->kind != GT_NUMBER && (m->classes & GC_DATE)))
+                    continue;
                 struct str x = str_starts(k->canon, STR("date:--")) ? str_sub(k->canon, 6, 99)
                                : str_starts(k->canon, STR("d:"))    ? str_sub(k->canon, 2, 99)
                                                                     : k->canon;

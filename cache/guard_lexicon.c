@@ -74,7 +74,8 @@ static struct str keep(struct guard_lexicon *x, struct str s)
 static struct guard_word **slot_of(const struct guard_lexicon *x, struct str phrase)
 {
     size_t i = (size_t)hash_bytes(0, phrase).lo & (SLOTS - 1);
-    while (x->slots[i] && !str_eq(x->slots[i]->phrase, phrase)) i = (i + 1) & (SLOTS - 1);
+    while (x->slots[i] && !str_eq(x->slots[i]->phrase, phrase))
+        i = (i + 1) & (SLOTS - 1);
     return &x->slots[i];
 }
 
@@ -145,7 +146,8 @@ static void add_synonyms(struct guard_lexicon *x, struct str list)
     h->classes |= GC_SYNONYM | GC_KNOWN;
     while (str_next(&list, '|', &alt)) {
         struct guard_word *w = intern(x, alt);
-        if (w->canon.n && !str_eq(w->canon, h->canon) && (w->classes & GC_SYNONYM) && x->n_conflicts < CONFLICTS_MAX)
+        if (w->canon.n && !str_eq(w->canon, h->canon) && (w->classes & GC_SYNONYM) &&
+            x->n_conflicts < CONFLICTS_MAX)
             x->conflicts[x->n_conflicts++] = w->phrase;
         if (!w->canon.n) w->canon = h->canon;
         w->classes |= GC_SYNONYM | GC_KNOWN;
@@ -213,15 +215,18 @@ static const struct directive directives[] = {
 
 static void set_code(struct guard_word *w, uint32_t classes, struct str code)
 {
-    static const char *const questions[] = {"how",   "howmuch", "howmany", "howlong", "howoften", "howfar", "when",
-                                            "where", "who",     "why",     "which",   "what",     "yesno",  "amount",
-                                            "howfast", "clock", "day",     "month",   "year"};
-    static const char *const quants[] = {"all", "any", "some", "no", "only", "both", "either", "atleast", "atmost", "most", "many"};
+    static const char *const questions[] = {"how",    "howmuch", "howmany", "howlong", "howoften",
+                                            "howfar", "when",    "where",   "who",     "why",
+                                            "which",  "what",    "yesno",   "amount",  "howfast",
+                                            "clock",  "day",     "month",   "year"};
+    static const char *const quants[] = {"all",    "any",     "some",   "no",   "only", "both",
+                                         "either", "atleast", "atmost", "most", "many"};
     static const char *const modals[] = {"can", "must", "should", "need"};
     static const char *const languages[] = {"fr", "de", "es", "it", "pt", "nl"};
     int64_t n = 0;
     double half = 0;
-    if (classes & GC_QUESTION) w->question = code_in(questions, sizeof questions / sizeof *questions, code);
+    if (classes & GC_QUESTION)
+        w->question = code_in(questions, sizeof questions / sizeof *questions, code);
     if (classes & GC_QUANT) w->quant = code_in(quants, 11, code);
     if (classes & GC_MODAL) w->modal = code_in(modals, 4, code);
     if (classes & GC_FOREIGN) w->language = code_in(languages, 6, code);
@@ -289,7 +294,8 @@ uint32_t guard_lexicon_simplify(const struct guard_lexicon *x, uint32_t code_poi
         else
             hi = mid;
     }
-    return lo < x->n_variants && x->variants[lo].from == code_point ? x->variants[lo].to : code_point;
+    return lo < x->n_variants && x->variants[lo].from == code_point ? x->variants[lo].to
+                                                                    : code_point;
 }
 
 struct guard_lexicon *guard_lexicon_new(void)
@@ -298,7 +304,8 @@ struct guard_lexicon *guard_lexicon_new(void)
     x->arena = arena_new(ARENA_BYTES);
     x->slots = xcalloc(SLOTS, sizeof *x->slots);
     x->opposites = xcalloc(OPPOSITE_SLOTS, sizeof *x->opposites);
-    for (size_t i = 0; i < sizeof word_lists / sizeof *word_lists; i++) read_list(x, str_of(word_lists[i]));
+    for (size_t i = 0; i < sizeof word_lists / sizeof *word_lists; i++)
+        read_list(x, str_of(word_lists[i]));
     for (size_t i = 0; i < SLOTS; i++)
         if (x->slots[i] && !x->slots[i]->canon.n) x->slots[i]->canon = x->slots[i]->phrase;
     read_variants(x);

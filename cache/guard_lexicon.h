@@ -7,33 +7,33 @@
 
 /* What a word or phrase is; several may hold. */
 enum guard_class {
-    GC_SOFT = 1u << 0, /* carries no content of its own: articles, auxiliaries, particles */
-    GC_DROP = 1u << 1, /* politeness and fillers: removed before anything is compared */
-    GC_NEG = 1u << 2, /* not, never, 没有 */
-    GC_UNABLE = 1u << 3, /* can not, unable to, 无法: a negation of its own kind */
-    GC_QUESTION = 1u << 4, /* code: enum guard_question */
-    GC_QUANT = 1u << 5, /* code: enum guard_quant */
-    GC_MODAL = 1u << 6, /* code: enum guard_modal */
-    GC_WHEN = 1u << 7, /* relative time: today, next week; canon tells which */
+    GC_SOFT = 1u << 0,      /* carries no content of its own: articles, auxiliaries, particles */
+    GC_DROP = 1u << 1,      /* politeness and fillers: removed before anything is compared */
+    GC_NEG = 1u << 2,       /* not, never, 没有 */
+    GC_UNABLE = 1u << 3,    /* can not, unable to, 无法: a negation of its own kind */
+    GC_QUESTION = 1u << 4,  /* code: enum guard_question */
+    GC_QUANT = 1u << 5,     /* code: enum guard_quant */
+    GC_MODAL = 1u << 6,     /* code: enum guard_modal */
+    GC_WHEN = 1u << 7,      /* relative time: today, next week; canon tells which */
     GC_WEAK_WHEN = 1u << 8, /* now, currently: may stand on one side only */
-    GC_UNIT = 1u << 9, /* kg, day, percent */
+    GC_UNIT = 1u << 9,      /* kg, day, percent */
     GC_CURRENCY = 1u << 10,
     GC_MEASURE = 1u << 11, /* counting words without a unit's meaning: 个 张 次 */
-    GC_NUMBER = 1u << 12, /* number word, value in code; ordinals have GC_ORDINAL too */
+    GC_NUMBER = 1u << 12,  /* number word, value in code; ordinals have GC_ORDINAL too */
     GC_ORDINAL = 1u << 13,
-    GC_MONTH = 1u << 14, /* month number in code */
-    GC_DATE = 1u << 15, /* weekday, season, holiday; canon tells which */
+    GC_MONTH = 1u << 14,   /* month number in code */
+    GC_DATE = 1u << 15,    /* weekday, season, holiday; canon tells which */
     GC_PERSON1 = 1u << 16, /* I, we, 我 */
     GC_PERSON2 = 1u << 17,
     GC_PERSON3 = 1u << 18, /* he, her, 他: counts as content */
     GC_PAST = 1u << 19,
     GC_FUTURE = 1u << 20,
-    GC_AUX = 1u << 21, /* may open a yes/no question */
-    GC_SYNONYM = 1u << 22, /* in some synonym group */
-    GC_KNOWN = 1u << 23, /* an ordinary word, so not a slip of the keyboard */
-    GC_CLOCK = 1u << 24, /* am, pm, 下午: code 0 = before noon, 12 = after */
-    GC_FOREIGN = 1u << 25, /* function word of a language other than English; code tells which */
-    GC_ENGLISH = 1u << 26, /* function word of English */
+    GC_AUX = 1u << 21,      /* may open a yes/no question */
+    GC_SYNONYM = 1u << 22,  /* in some synonym group */
+    GC_KNOWN = 1u << 23,    /* an ordinary word, so not a slip of the keyboard */
+    GC_CLOCK = 1u << 24,    /* am, pm, 下午: code 0 = before noon, 12 = after */
+    GC_FOREIGN = 1u << 25,  /* function word of a language other than English; code tells which */
+    GC_ENGLISH = 1u << 26,  /* function word of English */
     GC_YESNO_END = 1u << 27 /* 吗: makes a yes/no question */
 };
 enum guard_question {
@@ -59,12 +59,25 @@ enum guard_question {
     GQ_YEAR,
     GQ_OPINION /* 怎么样 at the end: what is it like; not in the word lists */
 };
-enum guard_quant { GK_NONE, GK_ALL, GK_ANY, GK_SOME, GK_NO, GK_ONLY, GK_BOTH, GK_EITHER, GK_ATLEAST, GK_ATMOST, GK_MOST, GK_MANY };
+enum guard_quant {
+    GK_NONE,
+    GK_ALL,
+    GK_ANY,
+    GK_SOME,
+    GK_NO,
+    GK_ONLY,
+    GK_BOTH,
+    GK_EITHER,
+    GK_ATLEAST,
+    GK_ATMOST,
+    GK_MOST,
+    GK_MANY
+};
 enum guard_modal { GM_NONE, GM_CAN, GM_MUST, GM_SHOULD, GM_NEED };
 
 struct guard_word {
     struct str phrase; /* as looked up: lower case, words joined by one blank, Chinese unspaced */
-    struct str canon; /* what equal meanings share */
+    struct str canon;  /* what equal meanings share */
     uint32_t classes;
     uint8_t question, quant, modal, month, clock, language;
     int32_t number; /* GC_NUMBER: value times 2, so that a half is whole */

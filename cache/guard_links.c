@@ -2,17 +2,30 @@
  * passport and a visa are not a passport or a visa. Prepositions that often stand for each other (in and with, of and for) pass. */
 #include "cache/guard_rules.h"
 
-enum link { LINK_NONE, LINK_PLACE, LINK_TO, LINK_FROM, LINK_FOR, LINK_BY, LINK_WITH, LINK_AS, LINK_ABOUT, LINK_OF };
+enum link {
+    LINK_NONE,
+    LINK_PLACE,
+    LINK_TO,
+    LINK_FROM,
+    LINK_FOR,
+    LINK_BY,
+    LINK_WITH,
+    LINK_AS,
+    LINK_ABOUT,
+    LINK_OF
+};
 
 static enum link link_of(struct str s)
 {
     static const struct {
         const char *text;
         enum link link;
-    } links[] = {{"in", LINK_PLACE},      {"on", LINK_PLACE},    {"at", LINK_PLACE},       {"to", LINK_TO},
-                 {"into my", LINK_TO},    {"onto my", LINK_TO},  {"from my", LINK_FROM},   {"from", LINK_FROM},
-                 {"for", LINK_FOR},       {"by", LINK_BY},       {"with", LINK_WITH},      {"as", LINK_AS},
-                 {"about", LINK_ABOUT},   {"of", LINK_OF},       {"regarding", LINK_ABOUT}, {"concerning", LINK_ABOUT}};
+    } links[] = {{"in", LINK_PLACE},        {"on", LINK_PLACE},   {"at", LINK_PLACE},
+                 {"to", LINK_TO},           {"into my", LINK_TO}, {"onto my", LINK_TO},
+                 {"from my", LINK_FROM},    {"from", LINK_FROM},  {"for", LINK_FOR},
+                 {"by", LINK_BY},           {"with", LINK_WITH},  {"as", LINK_AS},
+                 {"about", LINK_ABOUT},     {"of", LINK_OF},      {"regarding", LINK_ABOUT},
+                 {"concerning", LINK_ABOUT}};
     for (size_t i = 0; i < sizeof links / sizeof *links; i++)
         if (str_eqz(s, links[i].text)) return links[i].link;
     return LINK_NONE;
@@ -21,7 +34,8 @@ static enum link link_of(struct str s)
 /* What ties token i to what stands before it. */
 static enum link link_before(const struct guard_text *t, size_t i)
 {
-    while (i > 0 && !t->tokens[i].clause_start && guard_is_inside(&t->tokens[i - 1])) i--;
+    while (i > 0 && !t->tokens[i].clause_start && guard_is_inside(&t->tokens[i - 1]))
+        i--;
     return i > 0 && !t->tokens[i].clause_start ? link_of(t->tokens[i - 1].text) : LINK_NONE;
 }
 
@@ -32,26 +46,29 @@ static bool either(enum link a, enum link b, enum link x, enum link y)
 
 static bool is_span(const struct guard_token *k) /* "a week" is read like "weekly" */
 {
-    return k->kind == GT_NUMBER || (k->classes & GC_UNIT) || str_eqz(k->canon, "daily") || str_eqz(k->canon, "weekly") ||
-           str_eqz(k->canon, "monthly") || str_eqz(k->canon, "yearly") || str_eqz(k->canon, "hourly");
+    return k->kind == GT_NUMBER || (k->classes & GC_UNIT) || str_eqz(k->canon, "daily") ||
+           str_eqz(k->canon, "weekly") || str_eqz(k->canon, "monthly") ||
+           str_eqz(k->canon, "yearly") || str_eqz(k->canon, "hourly");
 }
 
 static bool links_clash(enum link a, enum link b, const struct guard_token *k)
 {
     if (a == LINK_NONE || b == LINK_NONE || a == b) return false;
     if (a == LINK_OF || b == LINK_OF) return false; /* the price of, for; the capital of, in */
-    bool counted = k->kind == GT_NUMBER || k->kind == GT_DATE || k->kind == GT_TIME || (k->classes & (GC_UNIT | GC_DATE));
-    if (either(a, b, LINK_PLACE, LINK_WITH)) return false; /* in Python, with Python */
-    if (either(a, b, LINK_PLACE, LINK_ABOUT)) return false; /* tips on, about */
-    if (either(a, b, LINK_WITH, LINK_BY)) return counted; /* with a card, by card */
-    if (either(a, b, LINK_PLACE, LINK_BY)) return counted; /* by Monday, on Monday */
+    bool counted = k->kind == GT_NUMBER || k->kind == GT_DATE || k->kind == GT_TIME ||
+                   (k->classes & (GC_UNIT | GC_DATE));
+    if (either(a, b, LINK_PLACE, LINK_WITH)) return false;     /* in Python, with Python */
+    if (either(a, b, LINK_PLACE, LINK_ABOUT)) return false;    /* tips on, about */
+    if (either(a, b, LINK_WITH, LINK_BY)) return counted;      /* with a card, by card */
+    if (either(a, b, LINK_PLACE, LINK_BY)) return counted;     /* by Monday, on Monday */
     if (either(a, b, LINK_PLACE, LINK_FOR)) return is_span(k); /* for a week, in a week */
     return true;
 }
 
 static bool is_and(struct str s)
 {
-    return str_eqz(s, "and") || str_eqz(s, "和") || str_eqz(s, "跟") || str_eqz(s, "与") || str_eqz(s, "及");
+    return str_eqz(s, "and") || str_eqz(s, "和") || str_eqz(s, "跟") || str_eqz(s, "与") ||
+           str_eqz(s, "及");
 }
 
 static bool is_or(struct str s)
@@ -65,8 +82,10 @@ static void count_joints(const struct guard_text *t, size_t *ands, size_t *ors)
     *ands = *ors = 0;
     for (size_t i = 1; i + 1 < t->n; i++) {
         size_t j = i + 1;
-        while (j + 1 < t->n && guard_is_inside(&t->tokens[j])) j++;
-        if (!t->tokens[i - 1].content || !t->tokens[j].content || t->tokens[i].clause_start) continue;
+        while (j + 1 < t->n && guard_is_inside(&t->tokens[j]))
+            j++;
+        if (!t->tokens[i - 1].content || !t->tokens[j].content || t->tokens[i].clause_start)
+            continue;
         *ands += is_and(t->tokens[i].text);
         *ors += is_or(t->tokens[i].text);
     }
@@ -78,10 +97,13 @@ static void wished_and_had(const struct guard_text *t, bool *wished, bool *had)
     *wished = *had = false;
     for (size_t i = 0; i < t->n_units; i++) {
         struct str s = t->units[i].text;
-        *wished = *wished || str_eqz(s, "want") || str_eqz(s, "wants") || str_eqz(s, "need") || str_eqz(s, "needs");
+        *wished = *wished || str_eqz(s, "want") || str_eqz(s, "wants") || str_eqz(s, "need") ||
+                  str_eqz(s, "needs");
         struct str next = i + 1 < t->n_units ? t->units[i + 1].text : (struct str){"", 0};
-        bool object = str_eqz(next, "a") || str_eqz(next, "an") || str_eqz(next, "the") || str_eqz(next, "my") || str_eqz(next, "no");
-        *had = *had || (object && (str_eqz(s, "have") || str_eqz(s, "has") || str_eqz(s, "had") || str_eqz(s, "got")));
+        bool object = str_eqz(next, "a") || str_eqz(next, "an") || str_eqz(next, "the") ||
+                      str_eqz(next, "my") || str_eqz(next, "no");
+        *had = *had || (object && (str_eqz(s, "have") || str_eqz(s, "has") || str_eqz(s, "had") ||
+                                   str_eqz(s, "got")));
     }
 }
 
@@ -102,7 +124,9 @@ static bool wish_differs_in_chinese(const struct guard_text *a, const struct gua
         for (size_t i = 0; i + 1 < t[side]->n_units && wish[side] < 0; i++) {
             struct str next = t[side]->units[i + 1].text;
             if (!str_eqz(t[side]->units[i].text, "我")) continue;
-            wish[side] = str_eqz(next, "想") || str_eqz(next, "要") ? 1 : str_eqz(next, "有") || str_eqz(next, "会") ? 0 : -1;
+            wish[side] = str_eqz(next, "想") || str_eqz(next, "要")   ? 1
+                         : str_eqz(next, "有") || str_eqz(next, "会") ? 0
+                                                                      : -1;
         }
     return wish[0] >= 0 && wish[1] >= 0 && wish[0] != wish[1];
 }
@@ -114,7 +138,8 @@ static const struct guard_token *word_before(const struct guard_text *t, size_t 
 
 static bool is_done_to(const struct guard_text *t, size_t i)
 {
-    static const char *const helpers[] = {"be", "is", "are", "am", "was", "were", "been", "being", "get", "gets", "got", "getting"};
+    static const char *const helpers[] = {"be",   "is",    "are", "am",   "was", "were",
+                                          "been", "being", "get", "gets", "got", "getting"};
     const struct guard_token *k = word_before(t, i);
     for (size_t h = 0; k && h < sizeof helpers / sizeof *helpers; h++)
         if (str_eqz(k->text, helpers[h])) return guard_is_participle(t->tokens[i].text);
@@ -124,15 +149,17 @@ static bool is_done_to(const struct guard_text *t, size_t i)
 static bool is_done_by(const struct guard_text *t, size_t i)
 {
     const struct guard_token *k = word_before(t, i);
-    bool actor = k && ((k->classes & (GC_PERSON1 | GC_PERSON2)) || str_eqz(k->text, "to") || str_ends(k->text, STR(" i")) ||
-                       str_ends(k->text, STR(" you")) || str_ends(k->text, STR(" we")));
+    bool actor = k && ((k->classes & (GC_PERSON1 | GC_PERSON2)) || str_eqz(k->text, "to") ||
+                       str_ends(k->text, STR(" i")) || str_ends(k->text, STR(" you")) ||
+                       str_ends(k->text, STR(" we")));
     return actor && !guard_is_participle(t->tokens[i].text);
 }
 
 /* When do I pay, when do I get paid. */
 static bool voice_differs(const struct comparison *c, size_t i, size_t j)
 {
-    return (is_done_to(c->a, i) && is_done_by(c->b, j)) || (is_done_by(c->a, i) && is_done_to(c->b, j));
+    return (is_done_to(c->a, i) && is_done_by(c->b, j)) ||
+           (is_done_by(c->a, i) && is_done_to(c->b, j));
 }
 
 /* 这里, 那里 */
@@ -140,7 +167,8 @@ static bool points(const struct guard_text *t, struct str at)
 {
     for (size_t i = 0; i + 1 < t->n_units; i++)
         if (str_eq(t->units[i].text, at) &&
-            (str_eqz(t->units[i + 1].text, "里") || str_eqz(t->units[i + 1].text, "边") || str_eqz(t->units[i + 1].text, "儿")))
+            (str_eqz(t->units[i + 1].text, "里") || str_eqz(t->units[i + 1].text, "边") ||
+             str_eqz(t->units[i + 1].text, "儿")))
             return true;
     return false;
 }
@@ -148,9 +176,11 @@ static bool points(const struct guard_text *t, struct str at)
 bool guard_links_differ(struct comparison *c)
 {
     if (!guard_close(c)) return false;
-    if (wish_differs(c->a, c->b) || wish_differs_in_chinese(c->a, c->b)) return guard_refuse(c->out, "link", STR("want"), STR("have"));
+    if (wish_differs(c->a, c->b) || wish_differs_in_chinese(c->a, c->b))
+        return guard_refuse(c->out, "link", STR("want"), STR("have"));
     bool here_a = points(c->a, STR("这")), here_b = points(c->b, STR("这"));
-    if (here_a != here_b && points(here_a ? c->b : c->a, STR("那"))) return guard_refuse(c->out, "link", STR("这里"), STR("那里"));
+    if (here_a != here_b && points(here_a ? c->b : c->a, STR("那")))
+        return guard_refuse(c->out, "link", STR("这里"), STR("那里"));
     size_t ands_a, ors_a, ands_b, ors_b;
     count_joints(c->a, &ands_a, &ors_a);
     count_joints(c->b, &ands_b, &ors_b);
@@ -159,9 +189,11 @@ bool guard_links_differ(struct comparison *c)
     for (size_t i = 0; i < c->a->n; i++) {
         size_t j = c->align.partner[i];
         if (j == GUARD_NO_PARTNER || j >= c->b->n) continue;
-        if (voice_differs(c, i, j)) return guard_refuse(c->out, "link", c->a->tokens[i].text, c->b->tokens[j].text);
+        if (voice_differs(c, i, j))
+            return guard_refuse(c->out, "link", c->a->tokens[i].text, c->b->tokens[j].text);
         /* "for opening", "to open": a verb in another form takes another preposition */
-        if (c->a->tokens[i].kind == GT_WORD && !str_eq(c->a->tokens[i].text, c->b->tokens[j].text)) continue;
+        if (c->a->tokens[i].kind == GT_WORD && !str_eq(c->a->tokens[i].text, c->b->tokens[j].text))
+            continue;
         if (links_clash(link_before(c->a, i), link_before(c->b, j), &c->a->tokens[i]))
             return guard_refuse(c->out, "link", c->a->tokens[i].text, c->b->tokens[j].text);
     }

@@ -42,7 +42,9 @@ static struct str keepf(struct guard_text *t, const char *fmt, ...)
     va_start(ap, fmt);
     int n = vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    return guard_text_keep(t, (struct str){text, n < 0 ? 0 : (size_t)n < sizeof text ? (size_t)n : sizeof text - 1});
+    return guard_text_keep(t, (struct str){text, n < 0                     ? 0
+                                                 : (size_t)n < sizeof text ? (size_t)n
+                                                                           : sizeof text - 1});
 }
 
 /* --- values */
@@ -77,13 +79,15 @@ static bool plain_digits(struct str s, struct value *v)
     v->text[n] = 0;
     if (dots > 1 || !n) return false;
     v->whole = !dots && n <= 15 && (n == 1 || v->text[0] != '0');
-    if (v->whole && str_to_i64((struct str){v->text, n}, 0, INT64_MAX, &v->n) != OK) v->whole = false;
+    if (v->whole && str_to_i64((struct str){v->text, n}, 0, INT64_MAX, &v->n) != OK)
+        v->whole = false;
     return true;
 }
 
 static int numeral(struct str han)
 {
-    static const char *const digits[] = {"零", "一", "二", "三", "四", "五", "六", "七", "八", "九", "十"};
+    static const char *const digits[] = {"零", "一", "二", "三", "四", "五",
+                                         "六", "七", "八", "九", "十"};
     for (int i = 0; i <= 10; i++)
         if (str_eqz(han, digits[i])) return i;
     if (str_eqz(han, "两") || str_eqz(han, "俩")) return 2;
@@ -130,7 +134,10 @@ static size_t han_numerals(const struct reading *r, size_t i, struct value *v)
     if (!units)
         value_set(v, spelled);
     else
-        value_set(v, total + section + (current > 0 ? (last_unit > 10 && !zero ? current * last_unit / 10 : current) : 0));
+        value_set(
+            v,
+            total + section +
+                (current > 0 ? (last_unit > 10 && !zero ? current * last_unit / 10 : current) : 0));
     return used;
 }
 
@@ -165,7 +172,8 @@ static size_t english_number(const struct reading *r, size_t i, struct value *v)
             }
         } else if (any && (w->classes & GC_ORDINAL) && current % 10) {
             break;
-        } else if (any && !(current % 100 >= 20 && current % 10 == 0 && n < 10) && !(current >= 100 && current % 100 == 0)) {
+        } else if (any && !(current % 100 >= 20 && current % 10 == 0 && n < 10) &&
+                   !(current >= 100 && current % 100 == 0)) {
             break; /* "one two": two numbers */
         } else {
             current += n;
@@ -198,7 +206,8 @@ static size_t han_time(struct reading *r, size_t i, struct value hour, struct gu
         used = 2;
     } else if (unit_at(r, i) && !unit_at(r, i)->clause_start) {
         const struct guard_unit *u = unit_at(r, i);
-        size_t n = u->kind == GU_DIGITS ? (plain_digits(u->text, &m) ? 1 : 0) : han_numerals(r, i, &m);
+        size_t n =
+            u->kind == GU_DIGITS ? (plain_digits(u->text, &m) ? 1 : 0) : han_numerals(r, i, &m);
         if (n && m.whole && m.n < 60) {
             minutes = (int)m.n;
             used = n + (unit_is(r, i + n, "分") ? 1 : 0);
@@ -218,7 +227,8 @@ static size_t han_date(struct reading *r, size_t i, struct value v, struct guard
     for (int part = 0; part < 3; part++) {
         bool is_year = unit_is(r, i + used, "年") && v.n >= 1900 && v.n < 2200 && part == 0;
         bool is_month = unit_is(r, i + used, "月") && v.n >= 1 && v.n <= 12 && !*month && !*day;
-        bool is_day = (unit_is(r, i + used, "日") || unit_is(r, i + used, "号")) && v.n >= 1 && v.n <= 31 && !*day;
+        bool is_day = (unit_is(r, i + used, "日") || unit_is(r, i + used, "号")) && v.n >= 1 &&
+                      v.n <= 31 && !*day;
         if (is_year)
             snprintf(year, sizeof year, "%d", (int)v.n);
         else if (is_month)
@@ -234,10 +244,11 @@ static size_t han_date(struct reading *r, size_t i, struct value v, struct guard
         struct value next = {0};
         const struct guard_unit *u = unit_at(r, i + used);
         if (!u || u->clause_start) break;
-        size_t n = u->kind == GU_DIGITS ? (plain_digits(u->text, &next) ? 1 : 0) : han_numerals(r, i + used, &next);
+        size_t n = u->kind == GU_DIGITS ? (plain_digits(u->text, &next) ? 1 : 0)
+                                        : han_numerals(r, i + used, &next);
         if (!n || !next.whole) break;
-        bool follows =
-            (unit_is(r, i + used + n, "月") && !*month) || unit_is(r, i + used + n, "日") || unit_is(r, i + used + n, "号");
+        bool follows = (unit_is(r, i + used + n, "月") && !*month) ||
+                       unit_is(r, i + used + n, "日") || unit_is(r, i + used + n, "号");
         if (!follows) break;
         used += n;
         v = next;
@@ -295,7 +306,8 @@ static size_t read_unit(struct reading *r, size_t i, struct guard_token *out, bo
     if (u->kind == GU_SYMBOL) w = guard_lexicon_find(r->x, u->text), n = 1;
     /* "day" in "14 day trial": inflections of a unit's name are listed, so a look-up is enough */
     if (!w || !(w->classes & (GC_UNIT | GC_CURRENCY | GC_MEASURE))) {
-        for (n = u->kind == GU_HAN ? 3 : 1; n > 0; n--) { /* a longer phrase that is no unit may hide a unit: 天内 */
+        for (n = u->kind == GU_HAN ? 3 : 1; n > 0;
+             n--) { /* a longer phrase that is no unit may hide a unit: 天内 */
             char text[64];
             size_t m = 0;
             for (size_t k = 0; k < n && unit_at(r, i + k); k++) {
@@ -342,7 +354,9 @@ static size_t read_suffix(struct reading *r, size_t i, struct value *v)
         return 1;
     }
     if (unit_is(r, i, "x")) return 1;
-    if (unit_is(r, i, "千") && (unit_is(r, i + 1, "克") || unit_is(r, i + 1, "米") || unit_is(r, i + 1, "瓦"))) return 0;
+    if (unit_is(r, i, "千") &&
+        (unit_is(r, i + 1, "克") || unit_is(r, i + 1, "米") || unit_is(r, i + 1, "瓦")))
+        return 0;
     for (size_t k = 0; k < sizeof multipliers / sizeof *multipliers; k++)
         if (unit_is(r, i, multipliers[k].text)) return scale(v, multipliers[k].by), 1;
     return 0;
@@ -352,7 +366,8 @@ static void strip_zeros(char *text)
 {
     size_t n = strlen(text);
     if (!strchr(text, '.')) return;
-    while (n && text[n - 1] == '0') text[--n] = 0;
+    while (n && text[n - 1] == '0')
+        text[--n] = 0;
     if (n && text[n - 1] == '.') text[n - 1] = 0;
 }
 
@@ -363,11 +378,13 @@ static void half_of_unit(struct guard_token *out)
     if (str_eqz(out->unit, "unit:hour")) out->canon = STR("n:30"), out->unit = STR("unit:minute");
 }
 
-static size_t finish_number(struct reading *r, size_t i, size_t used, struct value *v, struct guard_token *out)
+static size_t finish_number(struct reading *r, size_t i, size_t used, struct value *v,
+                            struct guard_token *out)
 {
     bool measured = false, han = r->t->units[i].kind == GU_HAN;
     size_t n = read_unit(r, i + used, out, &measured);
-    if (n && !out->unit.n && unit_at(r, i + used + n)) { /* a counting word, perhaps with a unit behind: 两个小时 */
+    if (n && !out->unit.n &&
+        unit_at(r, i + used + n)) { /* a counting word, perhaps with a unit behind: 两个小时 */
         size_t more = 0;
         bool again = false;
         more = read_unit(r, i + used + n, out, &again);
@@ -381,7 +398,8 @@ static size_t finish_number(struct reading *r, size_t i, size_t used, struct val
         if (d == 1) v->weak = true;
     }
     if (han && v->whole && v->n == 1 && used == 1 && !out->unit.n && !first_of) v->weak = true;
-    if (str_eqz(out->unit, "unit:discount") && v->whole) { /* 八折 = 80 percent, 85折 = 85 percent */
+    if (str_eqz(out->unit, "unit:discount") &&
+        v->whole) { /* 八折 = 80 percent, 85折 = 85 percent */
         value_set(v, v->n < 10 ? v->n * 10 : v->n);
         out->unit = STR("unit:percent");
     }
@@ -411,7 +429,8 @@ static size_t english_clock(struct reading *r, size_t i, struct value v, struct 
             out->canon = keepf(r->t, "t:%02lld:%02lld", hour, minute);
             return n;
         }
-        bool morning = unit_is(r, i, "in") && unit_is(r, i + 1, "the") && unit_is(r, i + 2, "morning");
+        bool morning =
+            unit_is(r, i, "in") && unit_is(r, i + 1, "the") && unit_is(r, i + 2, "morning");
         bool later = unit_is(r, i, "in") && unit_is(r, i + 1, "the") &&
                      (unit_is(r, i + 2, "afternoon") || unit_is(r, i + 2, "evening"));
         if (out->kind != GT_TIME && v.n >= 1 && (morning || later)) {
@@ -428,7 +447,8 @@ static size_t english_clock(struct reading *r, size_t i, struct value v, struct 
     return 0;
 }
 
-size_t guard_number_read(struct guard_text *t, const struct guard_lexicon *x, size_t i, struct guard_token *out)
+size_t guard_number_read(struct guard_text *t, const struct guard_lexicon *x, size_t i,
+                         struct guard_token *out)
 {
     struct reading r = {t, x, i};
     const struct guard_unit *u = &t->units[i];

@@ -48,7 +48,8 @@ bool guard_opposites(struct comparison *c);
 bool guard_order_differs(struct comparison *c);
 bool guard_words_differ(struct comparison *c);
 bool guard_nothing_to_compare(struct comparison *c);
-bool guard_is_inside(const struct guard_token *k); /* the, my, this: between a preposition and its noun */
+bool guard_is_inside(
+    const struct guard_token *k); /* the, my, this: between a preposition and its noun */
 
 /* guard_links.c: how the words are tied together */
 bool guard_links_differ(struct comparison *c);

@@ -46,14 +46,17 @@ static unsigned as_vague_as(unsigned mask, unsigned other)
 {
     const unsigned amounts = 1u << GQ_HOWMUCH | 1u << GQ_HOWMANY | 1u << GQ_HOWFAR;
     const unsigned times = 1u << GQ_CLOCK | 1u << GQ_DAY | 1u << GQ_MONTH | 1u << GQ_YEAR;
-    if ((other & 1u << GQ_AMOUNT) && !(mask & 1u << GQ_AMOUNT) && (mask & amounts)) mask = (mask & ~amounts) | 1u << GQ_AMOUNT;
-    if ((other & 1u << GQ_WHEN) && !(mask & 1u << GQ_WHEN) && (mask & times)) mask = (mask & ~times) | 1u << GQ_WHEN;
+    if ((other & 1u << GQ_AMOUNT) && !(mask & 1u << GQ_AMOUNT) && (mask & amounts))
+        mask = (mask & ~amounts) | 1u << GQ_AMOUNT;
+    if ((other & 1u << GQ_WHEN) && !(mask & 1u << GQ_WHEN) && (mask & times))
+        mask = (mask & ~times) | 1u << GQ_WHEN;
     return mask;
 }
 
-static const char *const question_names[] = {"",      "how", "how much", "how many", "how long", "how often", "how far", "when",
-                                             "where", "who", "why",      "which",    "what",     "yes/no",    "amount",
-                                             "speed", "what time", "what day", "what month", "what year", "what like"};
+static const char *const question_names[] = {
+    "",       "how",   "how much",  "how many", "how long",   "how often", "how far",
+    "when",   "where", "who",       "why",      "which",      "what",      "yes/no",
+    "amount", "speed", "what time", "what day", "what month", "what year", "what like"};
 
 static struct str question_text(unsigned mask)
 {
@@ -66,7 +69,8 @@ static struct str question_text(unsigned mask)
 bool guard_question_differs(struct comparison *c)
 {
     const unsigned vague = 1u << GQ_WHAT | 1u << GQ_WHICH;
-    unsigned a = as_vague_as(c->a->questions, c->b->questions), b = as_vague_as(c->b->questions, c->a->questions);
+    unsigned a = as_vague_as(c->a->questions, c->b->questions),
+             b = as_vague_as(c->b->questions, c->a->questions);
     if (a & ~vague) a &= ~vague;
     if (b & ~vague) b &= ~vague;
     c->out->asks_alike = a == b || !a || !b;
@@ -87,21 +91,26 @@ bool guard_modality_differs(struct comparison *c)
 {
     /* in how and where questions "can", "do" and "should" ask the same */
     const unsigned manner = 1u << GQ_HOW | 1u << GQ_WHERE,
-                   amount = 1u << GQ_HOWMANY | 1u << GQ_HOWMUCH | 1u << GQ_HOWLONG | 1u << GQ_HOWFAR;
+                   amount =
+                       1u << GQ_HOWMANY | 1u << GQ_HOWMUCH | 1u << GQ_HOWLONG | 1u << GQ_HOWFAR;
     const unsigned open = ~(1u << GQ_YESNO), must = 1u << GM_MUST, can = 1u << GM_CAN,
                    should = 1u << GM_SHOULD;
     unsigned qa = c->a->questions, qb = c->b->questions;
     unsigned a = duty(c->a->modals), b = duty(c->b->modals);
     bool close = guard_close(c);
     if (close && (qa & qb & 1u << GQ_WHERE) && a && b && ((a ^ b) & must))
-        return guard_refuse(c->out, "modality", guard_none, guard_none); /* where I can, where I must */
+        return guard_refuse(c->out, "modality", guard_none,
+                            guard_none); /* where I can, where I must */
     if ((qa | qb) & manner) return false;
     if (a && b && !(a & b)) return guard_refuse(c->out, "modality", guard_none, guard_none);
-    if (close && a && b && ((a ^ b) & must)) return guard_refuse(c->out, "modality", guard_none, guard_none);
+    if (close && a && b && ((a ^ b) & must))
+        return guard_refuse(c->out, "modality", guard_none, guard_none);
     if (close && (qa & qb & amount) && (a | should) != (b | should))
-        return guard_refuse(c->out, "modality", guard_none, guard_none); /* how many may, how many do */
+        return guard_refuse(c->out, "modality", guard_none,
+                            guard_none); /* how many may, how many do */
     if ((qa | qb) & open) return false;
-    if (close && !(qa | qb) && ((a ^ b) & can)) return guard_refuse(c->out, "modality", guard_none, guard_none); /* I want to, I can */
+    if (close && !(qa | qb) && ((a ^ b) & can))
+        return guard_refuse(c->out, "modality", guard_none, guard_none); /* I want to, I can */
     if (((c->a->modals & (must | should)) && !b) || ((c->b->modals & (must | should)) && !a))
         return guard_refuse(c->out, "modality", guard_none, guard_none);
     if (close && ((c->a->asks_be && !a && (b & can)) || (c->b->asks_be && !b && (a & can))))
@@ -112,7 +121,8 @@ bool guard_modality_differs(struct comparison *c)
 /* Did, was, has ...ed against do, is, will. "Why was it declined" and "why is it declined" are asked about the same event. */
 static bool english_tense_differs(const struct guard_text *a, const struct guard_text *b)
 {
-    if ((a->scripts | b->scripts) & GS_HAN || ((a->questions | b->questions) & 1u << GQ_WHY)) return false;
+    if ((a->scripts | b->scripts) & GS_HAN || ((a->questions | b->questions) & 1u << GQ_WHY))
+        return false;
     bool past_a = a->past || a->perfect, past_b = b->past || b->perfect;
     return past_a != past_b && ((past_a ? b : a)->present || (past_a ? b : a)->future);
 }
@@ -129,11 +139,13 @@ bool guard_tense_differs(struct comparison *c)
 {
     const unsigned can = 1u << GM_CAN;
     bool chinese = c->a->scripts & c->b->scripts & GS_HAN;
-    if (chinese && guard_close(c) && c->a->past != c->b->past && ((c->a->past ? c->b : c->a)->modals & can) &&
-        !((c->a->past ? c->a : c->b)->modals & can))
+    if (chinese && guard_close(c) && c->a->past != c->b->past &&
+        ((c->a->past ? c->b : c->a)->modals & can) && !((c->a->past ? c->a : c->b)->modals & can))
         return guard_refuse(c->out, "tense", guard_none, guard_none); /* 到账了吗, 能到账吗 */
-    if (guard_close(c) && english_tense_differs(c->a, c->b)) return guard_refuse(c->out, "tense", guard_none, guard_none);
-    if (chinese && guard_close(c) && ((c->a->past && !asks_if_done(c->b)) || (c->b->past && !asks_if_done(c->a))))
+    if (guard_close(c) && english_tense_differs(c->a, c->b))
+        return guard_refuse(c->out, "tense", guard_none, guard_none);
+    if (chinese && guard_close(c) &&
+        ((c->a->past && !asks_if_done(c->b)) || (c->b->past && !asks_if_done(c->a))))
         return guard_refuse(c->out, "tense", guard_none, guard_none); /* 钱退了吗, 钱退吗 */
     if (chinese && guard_close(c) && c->a->future != c->b->future)
         return guard_refuse(c->out, "tense", guard_none, guard_none); /* 将要, 正在 */
@@ -148,7 +160,8 @@ static bool only_case(const struct guard_text *t, const char *one, const char *o
     bool has = false;
     for (size_t i = 0; i < t->n; i++) {
         struct str s = t->tokens[i].text, last = s;
-        for (ptrdiff_t at; (at = str_find_char(last, ' ')) >= 0;) last = str_sub(last, (size_t)at + 1, last.n);
+        for (ptrdiff_t at; (at = str_find_char(last, ' ')) >= 0;)
+            last = str_sub(last, (size_t)at + 1, last.n);
         if (str_eqz(last, other)) return false;
         has = has || str_eqz(s, one) || str_eqz(last, one);
     }
@@ -160,7 +173,8 @@ bool guard_person_differs(struct comparison *c)
 {
     const struct guard_text *a = c->a, *b = c->b;
     if (!guard_close(c) || !a->n_persons || !b->n_persons) return false;
-    if ((only_case(a, "i", "me") && only_case(b, "me", "i")) || (only_case(b, "i", "me") && only_case(a, "me", "i")))
+    if ((only_case(a, "i", "me") && only_case(b, "me", "i")) ||
+        (only_case(b, "i", "me") && only_case(a, "me", "i")))
         return guard_refuse(c->out, "subject", STR("I"), STR("me"));
     if (a->persons[0] == b->persons[0]) return false;
     bool both_a = memchr(a->persons, '1', a->n_persons) && memchr(a->persons, '2', a->n_persons);
@@ -172,7 +186,8 @@ bool guard_person_differs(struct comparison *c)
 static bool same_persons(const struct guard_text *a, const struct guard_text *b)
 {
     for (const char *p = "123"; *p; p++)
-        if (a->n_persons && b->n_persons && !memchr(a->persons, *p, a->n_persons) != !memchr(b->persons, *p, b->n_persons))
+        if (a->n_persons && b->n_persons &&
+            !memchr(a->persons, *p, a->n_persons) != !memchr(b->persons, *p, b->n_persons))
             return false;
     return true;
 }
@@ -180,8 +195,9 @@ static bool same_persons(const struct guard_text *a, const struct guard_text *b)
 /* What is denied: the content behind each "not", before it for endings such as 不了. */
 static struct str denied_at(const struct guard_text *t, size_t i)
 {
-    bool ending = (t->tokens[i].classes & GC_UNABLE) && t->tokens[i].kind == GT_HAN && !str_eqz(t->tokens[i].text, "不能") &&
-                  !str_eqz(t->tokens[i].text, "不让") && !str_eqz(t->tokens[i].text, "不可以") &&
+    bool ending = (t->tokens[i].classes & GC_UNABLE) && t->tokens[i].kind == GT_HAN &&
+                  !str_eqz(t->tokens[i].text, "不能") && !str_eqz(t->tokens[i].text, "不让") &&
+                  !str_eqz(t->tokens[i].text, "不可以") &&
                   str_find(t->tokens[i].text, STR("不")) >= 0;
     if (ending)
         for (size_t j = i; j-- > 0;)
@@ -203,7 +219,8 @@ static bool asks_inverted(const struct guard_text *t)
 static bool denies_last(const struct guard_text *t)
 {
     size_t last = t->n;
-    while (last > 0 && !t->tokens[last - 1].content) last--;
+    while (last > 0 && !t->tokens[last - 1].content)
+        last--;
     if (t->negations != 1 || last < 2) return false;
     for (size_t i = last - 1; i-- > 0;) {
         if (t->tokens[i].classes & GC_NEG) return true;
@@ -222,13 +239,15 @@ bool guard_denied_differs(struct comparison *c)
             struct str what = denied_at(t[side], i);
             bool found = false;
             for (size_t j = 0; j < t[1 - side]->n && !found; j++)
-                found = (t[1 - side]->tokens[j].classes & GC_NEG) && str_eq(denied_at(t[1 - side], j), what);
+                found = (t[1 - side]->tokens[j].classes & GC_NEG) &&
+                        str_eq(denied_at(t[1 - side], j), what);
             if (!found && asks_inverted(t[side]) && denies_last(t[1 - side])) found = true;
             if (!found && asks_inverted(t[1 - side]) && denies_last(t[side])) found = true;
             if (!found && (t[1 - side]->negations || t[side]->negations > 1)) {
                 bool twice = i && (t[side]->tokens[i - 1].classes & GC_NEG); /* not impossible */
                 bool twice_next = i + 1 < t[side]->n && (t[side]->tokens[i + 1].classes & GC_NEG);
-                if (!twice && !twice_next) return guard_refuse(c->out, "negation", what, guard_none);
+                if (!twice && !twice_next)
+                    return guard_refuse(c->out, "negation", what, guard_none);
             }
         }
     return false;
@@ -245,10 +264,13 @@ static bool unable(const struct guard_text *t)
 static bool question_explained(const struct guard_text *a, const struct guard_text *b)
 {
     const unsigned light = 1u << GQ_HOW | 1u << GQ_WHAT | 1u << GQ_YESNO | 1u << GQ_WHICH;
-    if (((as_vague_as(a->all_questions, b->all_questions) ^ as_vague_as(b->all_questions, a->all_questions)) & ~light) == 0)
+    if (((as_vague_as(a->all_questions, b->all_questions) ^
+          as_vague_as(b->all_questions, a->all_questions)) &
+         ~light) == 0)
         return true;
     /* "why can't I", "I can't" */
-    return unable(a) && unable(b) && !((a->all_questions | b->all_questions) & ~(light | 1u << GQ_WHY));
+    return unable(a) && unable(b) &&
+           !((a->all_questions | b->all_questions) & ~(light | 1u << GQ_WHY));
 }
 
 bool guard_ask_the_same(struct comparison *c)
@@ -259,8 +281,8 @@ bool guard_ask_the_same(struct comparison *c)
         return false;
     }
     /* how do I, how do you: anyone */
-    bool anyone =
-        a->n_persons && b->n_persons && !memchr(a->persons, '3', a->n_persons) && (a->questions & b->questions & 1u << GQ_HOW);
+    bool anyone = a->n_persons && b->n_persons && !memchr(a->persons, '3', a->n_persons) &&
+                  (a->questions & b->questions & 1u << GQ_HOW);
     if (!anyone && !same_persons(a, b)) {
         guard_refuse(c->out, "subject", guard_none, guard_none);
         return false;

@@ -16,7 +16,8 @@ static bool has_vowel(struct str s)
     return false;
 }
 
-static void add(struct guard_text *t, struct str base, const char *tail, struct str out[GUARD_STEMS_MAX], size_t *n)
+static void add(struct guard_text *t, struct str base, const char *tail,
+                struct str out[GUARD_STEMS_MAX], size_t *n)
 {
     if (*n == GUARD_STEMS_MAX) return;
     char word[64];
@@ -31,7 +32,8 @@ static void add(struct guard_text *t, struct str base, const char *tail, struct 
 }
 
 /* base of an -ing or -ed form, the ending taken off */
-static void add_verb_bases(struct guard_text *t, struct str base, struct str out[GUARD_STEMS_MAX], size_t *n)
+static void add_verb_bases(struct guard_text *t, struct str base, struct str out[GUARD_STEMS_MAX],
+                           size_t *n)
 {
     if (base.n < 2 || !has_vowel(base)) return;
     char last = base.p[base.n - 1], before = base.p[base.n - 2];
@@ -44,7 +46,8 @@ static void add_verb_bases(struct guard_text *t, struct str base, struct str out
         }
         return;
     }
-    bool short_syllable = base.n <= 4 && !vowel(last) && vowel(before) && (base.n < 3 || !vowel(base.p[base.n - 3]));
+    bool short_syllable =
+        base.n <= 4 && !vowel(last) && vowel(before) && (base.n < 3 || !vowel(base.p[base.n - 3]));
     if (!short_syllable || last == 'w' || last == 'x')
         add(t, base, "", out, n); /* a short one would have doubled: car+ing is care */
     if (last != 'y') add(t, base, "e", out, n);
@@ -54,13 +57,14 @@ size_t guard_stems(struct guard_text *t, struct str w, struct str out[GUARD_STEM
 {
     size_t n = 0;
     out[n++] = w;
-    if (w.n < 4 || w.n > 48 || str_eqz(w, "news") || str_eqz(w, "lens") || str_eqz(w, "always") || str_eqz(w, "series") ||
-        str_eqz(w, "species"))
+    if (w.n < 4 || w.n > 48 || str_eqz(w, "news") || str_eqz(w, "lens") || str_eqz(w, "always") ||
+        str_eqz(w, "series") || str_eqz(w, "species"))
         return n;
     if (str_ends(w, STR("ies")) && w.n > 4) {
         add(t, str_sub(w, 0, w.n - 3), "y", out, &n);
     } else if (str_ends(w, STR("es")) && w.n > 4 &&
-               (strchr("sxzo", w.p[w.n - 3]) || str_ends(w, STR("ches")) || str_ends(w, STR("shes")))) {
+               (strchr("sxzo", w.p[w.n - 3]) || str_ends(w, STR("ches")) ||
+                str_ends(w, STR("shes")))) {
         add(t, str_sub(w, 0, w.n - 2), "", out, &n);
         add(t, str_sub(w, 0, w.n - 1), "", out, &n);
     } else if (w.p[w.n - 1] == 's' && !strchr("sui", w.p[w.n - 2])) {
@@ -76,7 +80,8 @@ size_t guard_stems(struct guard_text *t, struct str w, struct str out[GUARD_STEM
     }
     for (size_t i = 0; i < n; i++) { /* organise, organize */
         ptrdiff_t at = w.n >= 7 ? str_find(out[i], STR("is")) : -1;
-        bool ise = at > 2 && (str_ends(out[i], STR("ise")) || str_ends(out[i], STR("isation")) || str_ends(out[i], STR("yse")));
+        bool ise = at > 2 && (str_ends(out[i], STR("ise")) || str_ends(out[i], STR("isation")) ||
+                              str_ends(out[i], STR("yse")));
         if (ise && n < GUARD_STEMS_MAX) {
             struct str z = guard_text_keep(t, out[i]);
             size_t s_at = z.n - (str_ends(z, STR("isation")) ? 6 : 2);
@@ -100,8 +105,10 @@ bool guard_typo(struct str a, struct str b)
     }
     if (a.n < 5 || b.n < 6 || b.n - a.n > 1 || a.p[0] != b.p[0]) return false;
     size_t head = 0, tail = 0;
-    while (head < a.n && a.p[head] == b.p[head]) head++;
-    while (tail < a.n - head && a.p[a.n - 1 - tail] == b.p[b.n - 1 - tail]) tail++;
+    while (head < a.n && a.p[head] == b.p[head])
+        head++;
+    while (tail < a.n - head && a.p[a.n - 1 - tail] == b.p[b.n - 1 - tail])
+        tail++;
     size_t da = a.n - head - tail, db = b.n - head - tail;
     if (head < 2) return false;
     if (da == 0 && db == 1) {
@@ -110,6 +117,7 @@ bool guard_typo(struct str a, struct str b)
         return doubled || ((b.n >= 8 || (b.n >= 7 && vowel(c))) && tail >= 1);
     }
     if (da == 2 && db == 2) return a.p[head] == b.p[head + 1] && a.p[head + 1] == b.p[head];
-    if (da == 1 && db == 1) return head >= 3 && tail >= 1 && b.n >= 7 && vowel(a.p[head]) && vowel(b.p[head]);
+    if (da == 1 && db == 1)
+        return head >= 3 && tail >= 1 && b.n >= 7 && vowel(a.p[head]) && vowel(b.p[head]);
     return false;
 }

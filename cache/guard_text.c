@@ -23,7 +23,8 @@ static bool joins_with_blank(const struct guard_unit *a, const struct guard_unit
     return a->kind != GU_HAN && b->kind != GU_HAN;
 }
 
-const struct guard_word *guard_text_phrase(const struct guard_text *t, const struct guard_lexicon *x, size_t i, size_t *n_units)
+const struct guard_word *guard_text_phrase(const struct guard_text *t,
+                                           const struct guard_lexicon *x, size_t i, size_t *n_units)
 {
     char text[96];
     size_t ends[GUARD_PHRASE_HANS_MAX], n = 0, bytes = 0, words = 0;
@@ -63,27 +64,30 @@ static struct guard_token *push(struct guard_text *t, struct guard_token k)
 static struct str span(const struct guard_text *t, size_t i, size_t n)
 {
     const struct guard_unit *first = &t->units[i], *last = &t->units[i + n - 1];
-    bool folded = first->text.p >= t->folded && first->text.p < t->folded + sizeof t->folded && last->text.p >= first->text.p &&
-                  last->text.p < t->folded + sizeof t->folded;
-    return folded ? (struct str){first->text.p, (size_t)(last->text.p + last->text.n - first->text.p)} : first->text;
+    bool folded = first->text.p >= t->folded && first->text.p < t->folded + sizeof t->folded &&
+                  last->text.p >= first->text.p && last->text.p < t->folded + sizeof t->folded;
+    return folded
+               ? (struct str){first->text.p, (size_t)(last->text.p + last->text.n - first->text.p)}
+               : first->text;
 }
 
 static bool is_vague_month(struct str s)
 {
-    return str_eqz(s, "may") || str_eqz(s, "march") || str_eqz(s, "mar") || str_eqz(s, "sep") || str_eqz(s, "dec") ||
-           str_eqz(s, "jan");
+    return str_eqz(s, "may") || str_eqz(s, "march") || str_eqz(s, "mar") || str_eqz(s, "sep") ||
+           str_eqz(s, "dec") || str_eqz(s, "jan");
 }
 
 static bool number_in(const struct guard_token *k, long long min, long long max, long long *v)
 {
-    return k->kind == GT_NUMBER && !k->unit.n && k->canon.n > 2 && sscanf(k->canon.p, "%*c:%4lld", v) == 1 && *v >= min &&
-           *v <= max && k->canon.n < 7;
+    return k->kind == GT_NUMBER && !k->unit.n && k->canon.n > 2 &&
+           sscanf(k->canon.p, "%*c:%4lld", v) == 1 && *v >= min && *v <= max && k->canon.n < 7;
 }
 
 static bool month_context(const struct guard_text *t)
 {
-    static const char *const before[] = {"in",   "of",     "since", "until", "by",    "from", "during", "next", "last",
-                                         "this", "before", "after", "mid",   "early", "late", "every",  "each"};
+    static const char *const before[] = {"in",     "of",    "since", "until", "by",     "from",
+                                         "during", "next",  "last",  "this",  "before", "after",
+                                         "mid",    "early", "late",  "every", "each"};
     if (!t->n) return false;
     for (size_t i = 0; i < sizeof before / sizeof *before; i++)
         if (str_eqz(t->tokens[t->n - 1].text, before[i])) return true;
@@ -91,13 +95,15 @@ static bool month_context(const struct guard_text *t)
 }
 
 /* 1 June 2025, June 1st, June 2025, June. Returns units used, 0 = not a month here. */
-static size_t read_month(struct guard_text *t, const struct guard_lexicon *x, size_t i, const struct guard_word *w)
+static size_t read_month(struct guard_text *t, const struct guard_lexicon *x, size_t i,
+                         const struct guard_word *w)
 {
     long long day = 0, year = 0, v = 0;
     size_t used = 1, back = 0;
     if (t->n && number_in(&t->tokens[t->n - 1], 1, 31, &day))
         back = 1;
-    else if (t->n > 1 && str_eqz(t->tokens[t->n - 1].text, "of") && number_in(&t->tokens[t->n - 2], 1, 31, &day))
+    else if (t->n > 1 && str_eqz(t->tokens[t->n - 1].text, "of") &&
+             number_in(&t->tokens[t->n - 2], 1, 31, &day))
         back = 2;
     for (int k = 0; k < 2 && i + used < t->n_units; k++) {
         struct guard_token next = {0};
@@ -140,14 +146,16 @@ static bool is_soft_unit(const struct guard_text *t, const struct guard_lexicon 
 static bool is_pronoun(const struct guard_text *t, const struct guard_lexicon *x, size_t i)
 {
     const struct guard_word *w = i < t->n_units ? guard_lexicon_find(x, t->units[i].text) : NULL;
-    return w && (w->classes & (GC_PERSON1 | GC_PERSON2)) && !str_starts(w->phrase, STR("my")) && !str_starts(w->phrase, STR("your"));
+    return w && (w->classes & (GC_PERSON1 | GC_PERSON2)) && !str_starts(w->phrase, STR("my")) &&
+           !str_starts(w->phrase, STR("your"));
 }
 
 /* 还 is "still" before these, else "pay back". */
 static bool is_still(const struct guard_text *t, size_t i)
 {
-    static const char *const before[] = {"能", "有", "可", "要", "是", "会", "在", "需", "得", "用",
-                                         "没", "不", "让", "算", "差", "未", "应", "该", "想", "没有"};
+    static const char *const before[] = {"能", "有", "可", "要", "是", "会",  "在",
+                                         "需", "得", "用", "没", "不", "让",  "算",
+                                         "差", "未", "应", "该", "想", "没有"};
     if (!str_eqz(t->units[i].text, "还") || i + 1 >= t->n_units) return false;
     for (size_t k = 0; k < sizeof before / sizeof *before; k++)
         if (str_eqz(t->units[i + 1].text, before[k])) return true;
@@ -159,8 +167,8 @@ static size_t read_a_not_a(struct guard_text *t, size_t i)
 {
     const struct guard_unit *u = &t->units[i];
     if (u->kind != GU_HAN) return 0;
-    if (i + 2 < t->n_units && !u[1].clause_start && !u[2].clause_start && (str_eqz(u[1].text, "不") || str_eqz(u[1].text, "没")) &&
-        str_eq(u->text, u[2].text)) {
+    if (i + 2 < t->n_units && !u[1].clause_start && !u[2].clause_start &&
+        (str_eqz(u[1].text, "不") || str_eqz(u[1].text, "没")) && str_eq(u->text, u[2].text)) {
         t->questions |= 1u << GQ_YESNO;
         return 2;
     }
@@ -168,7 +176,8 @@ static size_t read_a_not_a(struct guard_text *t, size_t i)
         t->questions |= 1u << GQ_YESNO;
         return 1;
     }
-    if (str_eqz(u->text, "没") && i && !u->clause_start && i + 1 < t->n_units && str_eqz(u[1].text, "有") && clause_ends(t, i + 2)) {
+    if (str_eqz(u->text, "没") && i && !u->clause_start && i + 1 < t->n_units &&
+        str_eqz(u[1].text, "有") && clause_ends(t, i + 2)) {
         for (size_t k = i; k-- > 0 && !t->units[k + 1].clause_start;) /* 有充电器没有 */
             if (str_eqz(t->units[k].text, "有")) {
                 t->questions |= 1u << GQ_YESNO;
@@ -184,7 +193,8 @@ static void note_question(struct guard_text *t, struct guard_token *k, bool *cla
     const struct guard_word *w = k->word;
     t->all_questions |= 1u << w->question;
     if (*clause_asked) {
-        k->asks_also = true; /* "what happens when ..." asks what, not when: the rest is content like any other */
+        k->asks_also =
+            true; /* "what happens when ..." asks what, not when: the rest is content like any other */
         return;
     }
     *clause_asked = true;
@@ -198,10 +208,12 @@ static void note(struct guard_text *t, struct guard_token *k, bool *clause_asked
     if (w->question == GQ_WHERE && str_find(w->phrase, STR(" can ")) > 0) t->modals |= 1u << GM_CAN;
     if (w->classes & GC_QUANT) t->quants |= 1u << w->quant;
     /* "I need", 我要 tell a wish; what is needed is asked in questions */
-    bool wish = w->modal == GM_NEED && t->n && (t->tokens[t->n - 1].classes & GC_PERSON1) && !t->questions;
+    bool wish =
+        w->modal == GM_NEED && t->n && (t->tokens[t->n - 1].classes & GC_PERSON1) && !t->questions;
     if ((w->classes & GC_MODAL) && !wish) t->modals |= 1u << w->modal;
     if (w->classes & GC_NEG) t->negations++;
-    if ((w->classes & GC_UNABLE) && t->n && (t->tokens[t->n - 1].classes & GC_NEG)) t->modals |= 1u << GM_CAN; /* not impossible */
+    if ((w->classes & GC_UNABLE) && t->n && (t->tokens[t->n - 1].classes & GC_NEG))
+        t->modals |= 1u << GM_CAN; /* not impossible */
     if (w->classes & GC_YESNO_END) t->questions |= 1u << GQ_YESNO;
     if (w->classes & GC_PAST) t->past = true;
     if (w->classes & GC_FUTURE) t->future = true;
@@ -214,7 +226,8 @@ static void note(struct guard_text *t, struct guard_token *k, bool *clause_asked
 
 static bool points_out(struct str s)
 {
-    return str_eqz(s, "每") || str_eqz(s, "这") || str_eqz(s, "那") || str_eqz(s, "某") || str_eqz(s, "该") || str_eqz(s, "各");
+    return str_eqz(s, "每") || str_eqz(s, "这") || str_eqz(s, "那") || str_eqz(s, "某") ||
+           str_eqz(s, "该") || str_eqz(s, "各");
 }
 
 static bool carries_content(const struct guard_text *t, const struct guard_token *k)
@@ -222,12 +235,16 @@ static bool carries_content(const struct guard_text *t, const struct guard_token
     if (k->kind == GT_NUMBER) return !k->weak;
     if (!k->word || k->asks_also) return true;
     uint32_t c = k->word->classes;
-    if (k->kind == GT_IDENT || (c & GC_DROP && !(c & ~(uint32_t)(GC_DROP | GC_KNOWN)))) return true; /* IT; 急 of 急诊 */
+    if (k->kind == GT_IDENT || (c & GC_DROP && !(c & ~(uint32_t)(GC_DROP | GC_KNOWN))))
+        return true;                                      /* IT; 急 of 急诊 */
     if ((c & GC_UNABLE) && (c & GC_SYNONYM)) return true; /* 打不开 says what cannot be done */
     if (c & (GC_PERSON3 | GC_SYNONYM)) return !(c & GC_SOFT) || (c & GC_PERSON3);
-    if (c & (GC_SOFT | GC_DROP | GC_QUESTION | GC_QUANT | GC_MODAL | GC_NEG | GC_YESNO_END | GC_WHEN | GC_WEAK_WHEN)) return false;
+    if (c & (GC_SOFT | GC_DROP | GC_QUESTION | GC_QUANT | GC_MODAL | GC_NEG | GC_YESNO_END |
+             GC_WHEN | GC_WEAK_WHEN))
+        return false;
     if ((c & GC_MEASURE) && !(c & (GC_UNIT | GC_CURRENCY)) && t->n && t->tokens[t->n - 1].word &&
-        ((t->tokens[t->n - 1].word->classes & (GC_QUESTION | GC_QUANT)) || points_out(t->tokens[t->n - 1].text)))
+        ((t->tokens[t->n - 1].word->classes & (GC_QUESTION | GC_QUANT)) ||
+         points_out(t->tokens[t->n - 1].text)))
         return false; /* 哪张, 每次 */
     return true;
 }
@@ -236,15 +253,18 @@ static bool carries_content(const struct guard_text *t, const struct guard_token
 static bool is_end_of_way(const struct guard_text *t, const struct guard_token *k)
 {
     bool person = str_eqz(k->text, "you") || str_eqz(k->text, "me") || str_eqz(k->text, "us");
-    return person && t->n && (str_eqz(t->tokens[t->n - 1].text, "from") || str_eqz(t->tokens[t->n - 1].text, "to"));
+    return person && t->n &&
+           (str_eqz(t->tokens[t->n - 1].text, "from") || str_eqz(t->tokens[t->n - 1].text, "to"));
 }
 
 /* 亲, 急, 喂 are politeness when they stand alone, else part of a word: 亲子, 急诊, 喂奶. */
 static bool inside_word(const struct guard_text *t, size_t i, size_t n)
 {
     struct str s = t->units[i].text;
-    bool short_one = n == 1 && (str_eqz(s, "亲") || str_eqz(s, "急") || str_eqz(s, "喂") || str_eqz(s, "嗨"));
-    return short_one && !(t->units[i].clause_start && clause_ends(t, i + 1)) && !(clause_ends(t, i + 1) && i + 1 >= t->n_units);
+    bool short_one =
+        n == 1 && (str_eqz(s, "亲") || str_eqz(s, "急") || str_eqz(s, "喂") || str_eqz(s, "嗨"));
+    return short_one && !(t->units[i].clause_start && clause_ends(t, i + 1)) &&
+           !(clause_ends(t, i + 1) && i + 1 >= t->n_units);
 }
 
 static bool asks_opinion(struct str s) /* what is it like, when nothing follows */
@@ -252,12 +272,14 @@ static bool asks_opinion(struct str s) /* what is it like, when nothing follows 
     return str_eqz(s, "怎么样") || str_eqz(s, "咋样") || str_eqz(s, "怎样") || str_eqz(s, "如何");
 }
 
-static void push_word(struct guard_text *t, const struct guard_lexicon *x, size_t i, size_t n, const struct guard_word *w,
-                      bool *clause_asked)
+static void push_word(struct guard_text *t, const struct guard_lexicon *x, size_t i, size_t n,
+                      const struct guard_word *w, bool *clause_asked)
 {
     const struct guard_unit *u = &t->units[i];
-    if (str_eqz(u->text, "right") && u->clause_start && clause_ends(t, i + 1)) return; /* "..., right?" */
-    struct guard_token k = {.text = span(t, i, n), .word = w, .clause_start = u->clause_start, .capital = u->capital};
+    if (str_eqz(u->text, "right") && u->clause_start && clause_ends(t, i + 1))
+        return; /* "..., right?" */
+    struct guard_token k = {
+        .text = span(t, i, n), .word = w, .clause_start = u->clause_start, .capital = u->capital};
     k.kind = (uint8_t)(u->kind == GU_IDENT    ? GT_IDENT
                        : u->kind == GU_HAN    ? GT_HAN
                        : u->kind == GU_SYMBOL ? GT_SYMBOL
@@ -265,8 +287,10 @@ static void push_word(struct guard_text *t, const struct guard_lexicon *x, size_
                                               : GT_WORD);
     if (!w && k.kind == GT_WORD) { /* an inflection of a known word? */
         size_t n_stems = guard_stems(t, u->text, k.stems);
-        for (size_t s = 1; s < n_stems && !w; s++) w = guard_lexicon_find(x, k.stems[s]);
-        if (w && (w->classes & (GC_SYNONYM | GC_UNIT | GC_CURRENCY)) == 0) w = NULL; /* only names of things and actions inflect */
+        for (size_t s = 1; s < n_stems && !w; s++)
+            w = guard_lexicon_find(x, k.stems[s]);
+        if (w && (w->classes & (GC_SYNONYM | GC_UNIT | GC_CURRENCY)) == 0)
+            w = NULL; /* only names of things and actions inflect */
         k.word = w;
     }
     k.canon = w ? w->canon : k.text;
@@ -280,12 +304,14 @@ static void push_word(struct guard_text *t, const struct guard_lexicon *x, size_
         k.classes = w->classes;
         if (w->classes & GC_DROP && !(w->classes & GC_SYNONYM) && !inside_word(t, i, n)) return;
         note(t, &k, clause_asked);
-        if (w->question == GQ_HOW && k.kind == GT_HAN && clause_ends(t, i + n) && asks_opinion(k.text)) {
+        if (w->question == GQ_HOW && k.kind == GT_HAN && clause_ends(t, i + n) &&
+            asks_opinion(k.text)) {
             t->questions = (t->questions & ~(1u << GQ_HOW)) | 1u << GQ_OPINION;
             t->all_questions |= 1u << GQ_OPINION;
         }
         if ((w->classes & GC_YESNO_END) && !(w->classes & GC_SYNONYM)) return;
-        if (w->classes & GC_KNOWN && !(w->classes & ~(uint32_t)(GC_KNOWN | GC_ENGLISH)) && k.kind == GT_WORD && !k.stems[1].n)
+        if (w->classes & GC_KNOWN && !(w->classes & ~(uint32_t)(GC_KNOWN | GC_ENGLISH)) &&
+            k.kind == GT_WORD && !k.stems[1].n)
             guard_stems(t, u->text, k.stems);
     }
     k.content = carries_content(t, &k) || is_end_of_way(t, &k);
@@ -296,17 +322,21 @@ static void push_word(struct guard_text *t, const struct guard_lexicon *x, size_
 static void note_clause_start(struct guard_text *t, const struct guard_lexicon *x, size_t i)
 {
     const struct guard_unit *u = &t->units[i];
-    const struct guard_word *w = u->clause_start && u->kind == GU_WORD ? guard_lexicon_find(x, u->text) : NULL;
+    const struct guard_word *w =
+        u->clause_start && u->kind == GU_WORD ? guard_lexicon_find(x, u->text) : NULL;
     if (!w || !(w->classes & GC_AUX)) return;
-    bool negated = i + 1 < t->n_units && str_eqz(t->units[i + 1].text, "not") && t->units[i + 1].contracted;
-    if (!is_soft_unit(t, x, i + (negated ? 2 : 1)) && !negated && i + 1 < t->n_units && t->units[i + 1].kind == GU_WORD) {
+    bool negated =
+        i + 1 < t->n_units && str_eqz(t->units[i + 1].text, "not") && t->units[i + 1].contracted;
+    if (!is_soft_unit(t, x, i + (negated ? 2 : 1)) && !negated && i + 1 < t->n_units &&
+        t->units[i + 1].kind == GU_WORD) {
         const struct guard_word *next = guard_lexicon_find(x, t->units[i + 1].text);
         if (next && (next->classes & GC_NEG)) return; /* "Do not open": an order */
     }
     t->questions |= 1u << GQ_YESNO;
     bool be = str_eqz(u->text, "is") || str_eqz(u->text, "are") || str_eqz(u->text, "was");
     t->asks_be = t->asks_be || be;
-    bool rhetorical = be || ((str_eqz(u->text, "do") || str_eqz(u->text, "does")) && is_pronoun(t, x, i + 2)); /* don't I need */
+    bool rhetorical = be || ((str_eqz(u->text, "do") || str_eqz(u->text, "does")) &&
+                             is_pronoun(t, x, i + 2)); /* don't I need */
     if (negated && rhetorical && is_soft_unit(t, x, i + 2)) t->negations--;
 }
 
@@ -321,14 +351,16 @@ static void join_currency_and_clock(struct guard_text *t)
         b->weak = false;
         b->content = true;
         if (b->canon.n > 3 && str_find_char(b->canon, '.') > 0)
-            while (b->canon.n > 3 && (str_ends(b->canon, STR("0")) || str_ends(b->canon, STR(".")))) {
+            while (b->canon.n > 3 &&
+                   (str_ends(b->canon, STR("0")) || str_ends(b->canon, STR(".")))) {
                 bool dot = str_ends(b->canon, STR("."));
                 b->canon.n--;
                 if (dot) break;
             }
         *a = *b;
         t->n--;
-    } else if ((a->word->classes & GC_CLOCK) && (a->word->classes & GC_WHEN) && b->kind == GT_TIME) {
+    } else if ((a->word->classes & GC_CLOCK) && (a->word->classes & GC_WHEN) &&
+               b->kind == GT_TIME) {
         long long hour, minute;
         if (sscanf(b->canon.p, "t:%2lld:%2lld", &hour, &minute) != 2) return;
         if (a->word->clock == 12 && hour < 12) hour += 12;
@@ -340,7 +372,8 @@ static void join_currency_and_clock(struct guard_text *t)
     }
 }
 
-static size_t read_number(struct guard_text *t, const struct guard_lexicon *x, size_t i, size_t phrase_units)
+static size_t read_number(struct guard_text *t, const struct guard_lexicon *x, size_t i,
+                          size_t phrase_units)
 {
     struct guard_token k = {.clause_start = t->units[i].clause_start};
     size_t n = guard_number_read(t, x, i, &k);
@@ -354,13 +387,15 @@ static size_t read_number(struct guard_text *t, const struct guard_lexicon *x, s
 }
 
 /* Returns the units used. Half a year is six months, half an hour 30 minutes. */
-static size_t push_number_phrase(struct guard_text *t, size_t i, size_t n, const struct guard_word *w)
+static size_t push_number_phrase(struct guard_text *t, size_t i, size_t n,
+                                 const struct guard_word *w)
 {
     char text[24];
-    struct str unit = i + n < t->n_units && w->number == 1 ? t->units[i + n].text : (struct str){"", 0};
+    struct str unit =
+        i + n < t->n_units && w->number == 1 ? t->units[i + n].text : (struct str){"", 0};
     bool year = str_eqz(unit, "year"), hour = str_eqz(unit, "hour");
-    int m =
-        w->number % 2 ? snprintf(text, sizeof text, "n:%d.5", w->number / 2) : snprintf(text, sizeof text, "n:%d", w->number / 2);
+    int m = w->number % 2 ? snprintf(text, sizeof text, "n:%d.5", w->number / 2)
+                          : snprintf(text, sizeof text, "n:%d", w->number / 2);
     push(t, (struct guard_token){.text = span(t, i, n),
                                  .canon = guard_text_keep(t, (struct str){text, (size_t)m}),
                                  .kind = GT_NUMBER,
@@ -380,7 +415,8 @@ static bool symbol_counts(struct str s)
 /* "what does it cost", "how much is it", "how much does it cost": the price is asked once. */
 static void settle_price(struct guard_text *t)
 {
-    bool what = t->questions & 1u << GQ_WHAT, how_much = t->questions & (1u << GQ_HOWMUCH | 1u << GQ_AMOUNT);
+    bool what = t->questions & 1u << GQ_WHAT,
+         how_much = t->questions & (1u << GQ_HOWMUCH | 1u << GQ_AMOUNT);
     for (size_t i = 0; i < t->n && (what || how_much); i++) {
         struct guard_token *k = &t->tokens[i];
         if (!str_eqz(k->canon, "fee") && !str_eqz(k->canon, "费用")) continue;
@@ -398,15 +434,17 @@ static void settle_meaning(struct guard_text *t)
     if (!(t->questions & 1u << GQ_WHAT)) return;
     for (size_t i = 0; i < t->n; i++) {
         struct guard_token *k = &t->tokens[i];
-        bool asked = str_eqz(k->canon, "meaning") && (i + 1 == t->n || str_eqz(t->tokens[i + 1].text, "of"));
+        bool asked =
+            str_eqz(k->canon, "meaning") && (i + 1 == t->n || str_eqz(t->tokens[i + 1].text, "of"));
         if (asked && i) k->content = false;
     }
 }
 
 bool guard_is_participle(struct str s)
 {
-    static const char *const irregular[] = {"been", "gone", "done", "left", "sent", "paid", "got",  "gotten", "made",  "taken", "come",
-                                            "sold", "lost", "won",  "had",  "met",  "seen", "begun", "bought", "found", "given", NULL};
+    static const char *const irregular[] = {
+        "been", "gone", "done", "left", "sent", "paid", "got",   "gotten", "made",  "taken", "come",
+        "sold", "lost", "won",  "had",  "met",  "seen", "begun", "bought", "found", "given", NULL};
     for (const char *const *p = irregular; *p; p++)
         if (str_eqz(s, *p)) return true;
     return s.n > 3 && str_ends(s, STR("ed"));
@@ -418,25 +456,31 @@ static void note_english_tense(struct guard_text *t)
     for (size_t i = 0; i < t->n_units; i++) {
         struct str s = t->units[i].text;
         if (have && guard_is_participle(s)) t->perfect = true;
-        bool owns = i && (str_eqz(s, "a") || str_eqz(s, "an") || str_eqz(s, "my") || str_eqz(s, "no"));
+        bool owns =
+            i && (str_eqz(s, "a") || str_eqz(s, "an") || str_eqz(s, "my") || str_eqz(s, "no"));
         struct str before = i ? t->units[i - 1].text : s;
         if (owns && (str_eqz(before, "have") || str_eqz(before, "has"))) t->present = true;
         have = (have && !t->units[i].clause_start) || str_eqz(s, "have") || str_eqz(s, "has");
-        if (str_eqz(s, "is") || str_eqz(s, "are") || str_eqz(s, "am") || str_eqz(s, "do") || str_eqz(s, "does")) t->present = true;
+        if (str_eqz(s, "is") || str_eqz(s, "are") || str_eqz(s, "am") || str_eqz(s, "do") ||
+            str_eqz(s, "does"))
+            t->present = true;
     }
 }
 
 /* Where the clause's "how", "when" or "where" stands: 信用卡怎么注销 and 怎么注销信用卡 are one. */
 static bool asks_manner(unsigned question)
 {
-    return question == GQ_HOW || question == GQ_WHERE || (question >= GQ_CLOCK && question <= GQ_YEAR) || question == GQ_WHEN;
+    return question == GQ_HOW || question == GQ_WHERE ||
+           (question >= GQ_CLOCK && question <= GQ_YEAR) || question == GQ_WHEN;
 }
 
 static void note_how(struct guard_text *t)
 {
     t->how_at = GUARD_TOKENS_MAX;
     for (size_t i = 0; i < t->n && t->how_at == GUARD_TOKENS_MAX; i++)
-        if (t->tokens[i].word && (t->tokens[i].classes & GC_QUESTION) && asks_manner(t->tokens[i].word->question)) t->how_at = i;
+        if (t->tokens[i].word && (t->tokens[i].classes & GC_QUESTION) &&
+            asks_manner(t->tokens[i].word->question))
+            t->how_at = i;
 }
 
 void guard_text_read(struct guard_text *t, const struct guard_lexicon *x, struct str text)
@@ -454,10 +498,12 @@ void guard_text_read(struct guard_text *t, const struct guard_lexicon *x, struct
         const struct guard_unit *u = &t->units[i];
         size_t n = 1, used;
         if (u->clause_start) clause_asked = false;
-        const struct guard_word *w = u->kind == GU_SYMBOL ? guard_lexicon_find(x, u->text) : guard_text_phrase(t, x, i, &n);
-        if (w && n > 1 && (w->classes & GC_YESNO_END) && !clause_ends(t, i + n) && !str_starts(w->phrase, STR("难道")) &&
-            !str_starts(w->phrase, STR("岂")) &&
-            (str_ends(w->phrase, STR("没")) || str_ends(w->phrase, STR("没有")) || str_ends(w->phrase, STR("不")))) {
+        const struct guard_word *w =
+            u->kind == GU_SYMBOL ? guard_lexicon_find(x, u->text) : guard_text_phrase(t, x, i, &n);
+        if (w && n > 1 && (w->classes & GC_YESNO_END) && !clause_ends(t, i + n) &&
+            !str_starts(w->phrase, STR("难道")) && !str_starts(w->phrase, STR("岂")) &&
+            (str_ends(w->phrase, STR("没")) || str_ends(w->phrase, STR("没有")) ||
+             str_ends(w->phrase, STR("不")))) {
             n = 1; /* 了没 asks only at the end: 咬了没出血 */
             w = guard_lexicon_find(x, u->text);
         }
@@ -474,7 +520,8 @@ void guard_text_read(struct guard_text *t, const struct guard_lexicon *x, struct
                 used = n;
             }
             i += used;
-        } else if (w && n > 1 && (w->classes & GC_NUMBER) && u->kind == GU_WORD && !(w->classes & GC_SOFT)) {
+        } else if (w && n > 1 && (w->classes & GC_NUMBER) && u->kind == GU_WORD &&
+                   !(w->classes & GC_SOFT)) {
             i += push_number_phrase(t, i, n, w); /* a dozen, half an */
         } else if (w && n == 1 && (w->classes & GC_MONTH) && (used = read_month(t, x, i, w)) > 0) {
             i += used;

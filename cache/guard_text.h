@@ -20,21 +20,31 @@ struct guard_unit {
     struct str text;
     uint8_t kind;
     bool clause_start, capital, question_end; /* question_end: a '?' follows */
-    bool contracted; /* came out of a contraction: the "not" of "isn't" */
+    bool contracted;                          /* came out of a contraction: the "not" of "isn't" */
 };
 
-enum guard_token_kind { GT_WORD, GT_HAN, GT_NUMBER, GT_DATE, GT_TIME, GT_IDENT, GT_SYMBOL, GT_OTHER };
+enum guard_token_kind {
+    GT_WORD,
+    GT_HAN,
+    GT_NUMBER,
+    GT_DATE,
+    GT_TIME,
+    GT_IDENT,
+    GT_SYMBOL,
+    GT_OTHER
+};
 struct guard_token {
-    struct str text; /* folded surface */
+    struct str text;  /* folded surface */
     struct str canon; /* what equal meanings share */
-    struct str stems[GUARD_STEMS_MAX]; /* unknown Latin words: forms the word may be an inflection of */
-    struct str unit; /* GT_NUMBER: canon of its unit or currency, empty = none */
+    struct str
+        stems[GUARD_STEMS_MAX];    /* unknown Latin words: forms the word may be an inflection of */
+    struct str unit;               /* GT_NUMBER: canon of its unit or currency, empty = none */
     const struct guard_word *word; /* NULL = not in the lexicon */
     uint32_t classes;
-    uint8_t kind, weight; /* weight: how much content, in half words */
+    uint8_t kind, weight;             /* weight: how much content, in half words */
     bool clause_start, capital, weak; /* weak: a "one" that may mean no more than "a" */
-    bool content; /* takes part in the alignment */
-    bool asks_also; /* a question word that is not the first of its clause */
+    bool content;                     /* takes part in the alignment */
+    bool asks_also;                   /* a question word that is not the first of its clause */
 };
 
 enum guard_script {
@@ -54,12 +64,12 @@ enum guard_script {
 struct guard_text {
     struct guard_token tokens[GUARD_TOKENS_MAX];
     size_t n;
-    bool too_long; /* cut: not to be compared */
-    unsigned scripts; /* enum guard_script, or-ed */
-    unsigned questions; /* 1 << enum guard_question: what each clause asks first */
-    unsigned all_questions; /* and whatever else is asked in it */
+    bool too_long;           /* cut: not to be compared */
+    unsigned scripts;        /* enum guard_script, or-ed */
+    unsigned questions;      /* 1 << enum guard_question: what each clause asks first */
+    unsigned all_questions;  /* and whatever else is asked in it */
     unsigned quants, modals; /* 1 << code */
-    int negations; /* negative words that are not a matter of form ("isn't it?") */
+    int negations;           /* negative words that are not a matter of form ("isn't it?") */
     bool past, future, perfect, present; /* perfect: has ...ed; present: is, do */
     bool asks_be; /* asks_be: a yes/no question that opens with is, are, was */
     int english_words, foreign_words[8];
@@ -78,13 +88,17 @@ struct guard_text {
 void guard_text_read(struct guard_text *t, const struct guard_lexicon *x, struct str text);
 
 /* --- between the files of the guard */
-void guard_units_read(struct guard_text *t, const struct guard_lexicon *x, struct str text); /* guard_units.c */
+void guard_units_read(struct guard_text *t, const struct guard_lexicon *x,
+                      struct str text); /* guard_units.c */
 /* Copies into the pool; empty (and too_long) when it is full. */
 struct str guard_text_keep(struct guard_text *t, struct str s);
 /* The longest lexicon phrase that begins at unit i, and its number of units; NULL when none. */
-const struct guard_word *guard_text_phrase(const struct guard_text *t, const struct guard_lexicon *x, size_t i, size_t *n_units);
+const struct guard_word *guard_text_phrase(const struct guard_text *t,
+                                           const struct guard_lexicon *x, size_t i,
+                                           size_t *n_units);
 /* A number, date or time that begins at unit i: fills *out and returns the units used; 0 when there is none. guard_number.c */
-size_t guard_number_read(struct guard_text *t, const struct guard_lexicon *x, size_t i, struct guard_token *out);
+size_t guard_number_read(struct guard_text *t, const struct guard_lexicon *x, size_t i,
+                         struct guard_token *out);
 /* Base forms of an English word; the word itself comes first. Returns their number. guard_stem.c */
 size_t guard_stems(struct guard_text *t, struct str word, struct str out[GUARD_STEMS_MAX]);
 /* -ed and the common irregular ones. */

@@ -8,19 +8,21 @@
 /* Base letters of U+00C0..U+00FF and U+0100..U+017F, by position; '?' = leave alone. */
 static const char latin1_base[] = "aaaaaaaceeeeiiiidnooooo?ouuuuyts"
                                   "aaaaaaaceeeeiiiidnooooo?ouuuuyty";
-static const char latin_a_base[] = "aaaaaaccccccccddddeeeeeeeeeegggggggghhhhiiiiiiiiiiiijjkkkllllllllll"
-                                   "nnnnnnnnnoooooooorrrrrrssssssssttttttuuuuuuuuuuuuwwyyyzzzzzzs";
+static const char latin_a_base[] =
+    "aaaaaaccccccccddddeeeeeeeeeegggggggghhhhiiiiiiiiiiiijjkkkllllllllll"
+    "nnnnnnnnnoooooooorrrrrrssssssssttttttuuuuuuuuuuuuwwyyyzzzzzzs";
 
 static bool is_han(uint32_t c)
 {
-    return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x3134F) ||
-           (c >= 0xF900 && c <= 0xFAFF) || c == 0x3007;
+    return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) ||
+           (c >= 0x20000 && c <= 0x3134F) || (c >= 0xF900 && c <= 0xFAFF) || c == 0x3007;
 }
 
 static unsigned script_of(uint32_t c)
 {
     if (is_han(c)) return GS_HAN;
-    if ((c >= 0xA0 && c <= 0xBF && c != 0xAA && c != 0xBA) || c == 0xD7 || c == 0xF7) return GS_REST;
+    if ((c >= 0xA0 && c <= 0xBF && c != 0xAA && c != 0xBA) || c == 0xD7 || c == 0xF7)
+        return GS_REST;
     if (c < 0x250 || (c >= 0x1E00 && c <= 0x1EFF)) return GS_LATIN;
     if (c >= 0x370 && c <= 0x3FF) return GS_GREEK;
     if (c >= 0x400 && c <= 0x52F) return GS_CYRILLIC;
@@ -97,19 +99,23 @@ static uint32_t fold(const struct guard_lexicon *x, uint32_t c)
     if (c >= 'A' && c <= 'Z') return c + 32;
     if (c < 0x80) return fold_punctuation(c);
     if (is_han(c)) return guard_lexicon_simplify(x, c);
-    if (c >= 0xC0 && c <= 0xFF) return latin1_base[c - 0xC0] == '?' ? fold_punctuation(c) : (uint32_t)latin1_base[c - 0xC0];
-    if (c >= 0x100 && c <= 0x17F && c - 0x100 < sizeof latin_a_base - 1) return (uint32_t)latin_a_base[c - 0x100];
+    if (c >= 0xC0 && c <= 0xFF)
+        return latin1_base[c - 0xC0] == '?' ? fold_punctuation(c) : (uint32_t)latin1_base[c - 0xC0];
+    if (c >= 0x100 && c <= 0x17F && c - 0x100 < sizeof latin_a_base - 1)
+        return (uint32_t)latin_a_base[c - 0x100];
     if (c >= 0x391 && c <= 0x3A9) return c + 0x20;
     if (c >= 0x410 && c <= 0x42F) return c + 0x20;
     if (c >= 0x400 && c <= 0x40F) return c + 0x50;
-    if ((c >= 0x300 && c <= 0x36F) || (c >= 0x200B && c <= 0x200F) || c == 0xFEFF || c == 0xAD || (c >= 0xFE00 && c <= 0xFE0F))
+    if ((c >= 0x300 && c <= 0x36F) || (c >= 0x200B && c <= 0x200F) || c == 0xFEFF || c == 0xAD ||
+        (c >= 0xFE00 && c <= 0xFE0F))
         return 0;
     if (c >= 0x1F000 || (c >= 0x2600 && c <= 0x27BF)) return ' '; /* pictographs */
     return fold_punctuation(c);
 }
 
 /* The folded text and, a bit per byte, where a capital stood. */
-static void fold_all(struct guard_text *t, const struct guard_lexicon *x, struct str text, unsigned char *capitals)
+static void fold_all(struct guard_text *t, const struct guard_lexicon *x, struct str text,
+                     unsigned char *capitals)
 {
     while (text.n) {
         uint32_t c;
@@ -118,7 +124,8 @@ static void fold_all(struct guard_text *t, const struct guard_lexicon *x, struct
             text = str_sub(text, 1, text.n);
             continue;
         }
-        bool capital = (c >= 'A' && c <= 'Z') || (c >= 0xFF21 && c <= 0xFF3A) || (c >= 0xC0 && c <= 0xDE);
+        bool capital =
+            (c >= 'A' && c <= 'Z') || (c >= 0xFF21 && c <= 0xFF3A) || (c >= 0xC0 && c <= 0xDE);
         text = str_sub(text, n, text.n);
         if (!(c = fold(x, c))) continue;
         char bytes[4];
@@ -146,19 +153,21 @@ static bool alnum(char c)
     return alpha(c) || digit(c);
 }
 
-static void emit(struct guard_text *t, struct str text, enum guard_unit_kind kind, bool clause_start, bool capital)
+static void emit(struct guard_text *t, struct str text, enum guard_unit_kind kind,
+                 bool clause_start, bool capital)
 {
     if (!text.n) return;
     if (t->n_units == GUARD_UNITS_MAX) {
         t->too_long = true;
         return;
     }
-    t->units[t->n_units++] =
-        (struct guard_unit){.text = text, .kind = (uint8_t)kind, .clause_start = clause_start, .capital = capital};
+    t->units[t->n_units++] = (struct guard_unit){
+        .text = text, .kind = (uint8_t)kind, .clause_start = clause_start, .capital = capital};
 }
 
 struct shape {
-    size_t letters, digits, dots, slashes, hyphens, others; /* others: @ _ : = & + # ~ and the like */
+    size_t letters, digits, dots, slashes, hyphens,
+        others; /* others: @ _ : = & + # ~ and the like */
     bool scheme, at;
 };
 
@@ -190,7 +199,8 @@ static struct shape shape_of(struct str s)
 
 static bool behind_preposition(const struct guard_text *t)
 {
-    static const char *const before[] = {"in", "the", "with", "using", "of", "for", "a", "an", "to", "from"};
+    static const char *const before[] = {"in",  "the", "with", "using", "of",
+                                         "for", "a",   "an",   "to",    "from"};
     for (size_t i = 0; t->n_units && i < sizeof before / sizeof *before; i++)
         if (str_eqz(t->units[t->n_units - 1].text, before[i])) return true;
     return false;
@@ -199,15 +209,19 @@ static bool behind_preposition(const struct guard_text *t)
 /* US, IT, WHO are names where us, it, who are grammar. Shouted texts have no small letter and are read as usual. */
 static struct str name_in_capitals(const struct guard_text *t, struct str s, bool capitals)
 {
-    if (str_eqz(s, "us") && (capitals || (t->n_units && str_eqz(t->units[t->n_units - 1].text, "the")))) return STR("usa");
+    if (str_eqz(s, "us") &&
+        (capitals || (t->n_units && str_eqz(t->units[t->n_units - 1].text, "the"))))
+        return STR("usa");
     return capitals && (str_eqz(s, "it") || str_eqz(s, "who")) ? s : (struct str){"", 0};
 }
 
 /* can't -> can, not; john's -> john; else the word without apostrophes */
-static void emit_word(struct guard_text *t, const struct guard_lexicon *x, struct str s, bool start, bool capital)
+static void emit_word(struct guard_text *t, const struct guard_lexicon *x, struct str s, bool start,
+                      bool capital)
 {
     struct str whole = guard_lexicon_contraction(x, s), piece;
-    if (s.n == 1 && (capital || behind_preposition(t))) whole.n = 0; /* the language R, the y axis */
+    if (s.n == 1 && (capital || behind_preposition(t)))
+        whole.n = 0; /* the language R, the y axis */
     if (whole.n) {
         while (str_next(&whole, ' ', &piece)) {
             emit(t, piece, GU_WORD, start, capital);
@@ -237,9 +251,11 @@ static bool splits(struct str s)
     return true;
 }
 
-static void emit_run(struct guard_text *t, const struct guard_lexicon *x, struct str s, bool start, bool capital);
+static void emit_run(struct guard_text *t, const struct guard_lexicon *x, struct str s, bool start,
+                     bool capital);
 
-static void emit_pieces(struct guard_text *t, const struct guard_lexicon *x, struct str s, char sep, bool start, bool capital)
+static void emit_pieces(struct guard_text *t, const struct guard_lexicon *x, struct str s, char sep,
+                        bool start, bool capital)
 {
     struct str piece;
     while (str_next(&s, sep, &piece)) {
@@ -252,22 +268,24 @@ static void emit_pieces(struct guard_text *t, const struct guard_lexicon *x, str
 static bool number_with_suffix(const struct guard_lexicon *x, struct str s, size_t *digits)
 {
     size_t n = 0;
-    while (n < s.n && (digit(s.p[n]) || ((s.p[n] == '.' || s.p[n] == ',' || s.p[n] == ':') && n + 1 < s.n && digit(s.p[n + 1]))))
+    while (n < s.n && (digit(s.p[n]) || ((s.p[n] == '.' || s.p[n] == ',' || s.p[n] == ':') &&
+                                         n + 1 < s.n && digit(s.p[n + 1]))))
         n++;
     struct str suffix = str_sub(s, n, s.n);
     *digits = n;
     if (!n || !suffix.n) return false;
     for (size_t i = 0; i < suffix.n; i++)
         if (!alpha(suffix.p[i])) return false;
-    if (str_eqz(suffix, "k") || str_eqz(suffix, "x") || str_eqz(suffix, "st") || str_eqz(suffix, "nd") || str_eqz(suffix, "rd") ||
-        str_eqz(suffix, "th"))
+    if (str_eqz(suffix, "k") || str_eqz(suffix, "x") || str_eqz(suffix, "st") ||
+        str_eqz(suffix, "nd") || str_eqz(suffix, "rd") || str_eqz(suffix, "th"))
         return true;
     const struct guard_word *w = guard_lexicon_find(x, suffix);
     return w && (w->classes & (GC_UNIT | GC_CLOCK | GC_CURRENCY)) &&
            !str_eqz(suffix, "g"); /* 5g is a network as often as a weight */
 }
 
-static void emit_mixed(struct guard_text *t, const struct guard_lexicon *x, struct str s, bool start, bool capital)
+static void emit_mixed(struct guard_text *t, const struct guard_lexicon *x, struct str s,
+                       bool start, bool capital)
 {
     size_t n;
     if (number_with_suffix(x, s, &n)) {
@@ -280,7 +298,8 @@ static void emit_mixed(struct guard_text *t, const struct guard_lexicon *x, stru
     }
 }
 
-static void emit_digits(struct guard_text *t, const struct guard_lexicon *x, struct str s, struct shape h, bool start)
+static void emit_digits(struct guard_text *t, const struct guard_lexicon *x, struct str s,
+                        struct shape h, bool start)
 {
     if (h.others && str_find_char(s, ':') < 0) {
         emit(t, s, GU_IDENT, start, false); /* 2+2, 3*4 */
@@ -290,11 +309,13 @@ static void emit_digits(struct guard_text *t, const struct guard_lexicon *x, str
         emit(t, str_sub(s, 0, s.n - 1), GU_DIGITS, start, false);
         emit(t, STR("percent"), GU_WORD, false, false);
     } else {
-        emit(t, s, GU_DIGITS, start, false); /* plain, grouped, time, date; guard_number.c tells them apart */
+        emit(t, s, GU_DIGITS, start,
+             false); /* plain, grouped, time, date; guard_number.c tells them apart */
     }
 }
 
-static void emit_run(struct guard_text *t, const struct guard_lexicon *x, struct str s, bool start, bool capital)
+static void emit_run(struct guard_text *t, const struct guard_lexicon *x, struct str s, bool start,
+                     bool capital)
 {
     if (!s.n) return;
     struct shape h = shape_of(s);
@@ -375,7 +396,8 @@ static size_t read_other(struct guard_text *t, size_t i, bool start)
     }
     unsigned script = script_of(c);
     if (script == GS_REST) {
-        emit(t, str_sub(rest, 0, n), GU_SYMBOL, start, false); /* € and the like; guard_text.c keeps those it knows */
+        emit(t, str_sub(rest, 0, n), GU_SYMBOL, start,
+             false); /* € and the like; guard_text.c keeps those it knows */
         return n;
     }
     size_t end = n;
@@ -393,7 +415,8 @@ static bool between_hans(const struct guard_text *t, size_t i)
 {
     uint32_t next = 0;
     struct str rest = {t->folded + i + 1, t->folded_n - i - 1};
-    return t->n_units && t->units[t->n_units - 1].kind == GU_HAN && utf8_decode(rest, &next) && is_han(next);
+    return t->n_units && t->units[t->n_units - 1].kind == GU_HAN && utf8_decode(rest, &next) &&
+           is_han(next);
 }
 
 void guard_units_read(struct guard_text *t, const struct guard_lexicon *x, struct str text)
@@ -402,7 +425,8 @@ void guard_units_read(struct guard_text *t, const struct guard_lexicon *x, struc
     fold_all(t, x, text, capitals);
     bool start = true, small_letters = false;
     size_t i = 0;
-    for (size_t k = 0; k < t->folded_n && !small_letters; k++) small_letters = alpha(t->folded[k]) && !was_capital(capitals, k);
+    for (size_t k = 0; k < t->folded_n && !small_letters; k++)
+        small_letters = alpha(t->folded[k]) && !was_capital(capitals, k);
     while (i < t->folded_n && !t->too_long) {
         char c = t->folded[i];
         size_t before = t->n_units;
@@ -414,21 +438,26 @@ void guard_units_read(struct guard_text *t, const struct guard_lexicon *x, struc
             if (name.n)
                 emit(t, name, str_eqz(name, "usa") ? GU_WORD : GU_IDENT, start, true);
             else
-                emit_run(t, x, (struct str){t->folded + i, end - i}, start, was_capital(capitals, i));
+                emit_run(t, x, (struct str){t->folded + i, end - i}, start,
+                         was_capital(capitals, i));
             i = end;
         } else if ((unsigned char)c >= 0x80) {
             uint32_t cp = 0;
-            if (utf8_decode((struct str){t->folded + i, t->folded_n - i}, &cp) && script_of(cp) != GS_REST)
+            if (utf8_decode((struct str){t->folded + i, t->folded_n - i}, &cp) &&
+                script_of(cp) != GS_REST)
                 t->scripts |= script_of(cp);
             i += read_other(t, i, start);
-        } else if (c == '$' || c == '=' || c == '<' || c == '>' || c == '^' || c == '+' || (c == '%' && i)) {
+        } else if (c == '$' || c == '=' || c == '<' || c == '>' || c == '^' || c == '+' ||
+                   (c == '%' && i)) {
             emit(t, (struct str){t->folded + i, 1}, GU_SYMBOL, start, false);
             i++;
         } else {
-            if (c == ' ' && between_hans(t, i)) start = true; /* in Chinese a blank stands for a comma */
+            if (c == ' ' && between_hans(t, i))
+                start = true; /* in Chinese a blank stands for a comma */
             if (c == '?' && t->n_units) t->units[t->n_units - 1].question_end = true;
             if (strchr(",.;:!?()[]{}\"", c)) start = true;
-            bool sign = c == '-' && i + 1 < t->folded_n && digit(t->folded[i + 1]) && (!i || t->folded[i - 1] == ' ');
+            bool sign = c == '-' && i + 1 < t->folded_n && digit(t->folded[i + 1]) &&
+                        (!i || t->folded[i - 1] == ' ');
             if (sign) emit(t, STR("minus"), GU_WORD, start, false);
             i++;
         }

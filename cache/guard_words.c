@@ -1,7 +1,8 @@
 /* guard_words.c - guards over the words themselves: opposites, order, and the same sentence with a piece replaced or added. */
 #include "cache/guard_rules.h"
 
-static bool negated_form(struct str a, struct str b) /* b = un-, dis-, in-, im-, ir-, non-, de- + a */
+static bool negated_form(struct str a,
+                         struct str b) /* b = un-, dis-, in-, im-, ir-, non-, de- + a */
 {
     static const char *const prefixes[] = {"un", "dis", "in", "im", "ir", "il", "non", "de", "mis"};
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
@@ -16,9 +17,10 @@ bool guard_opposites(struct comparison *c)
     const struct guard_alignment *al = &c->align;
     for (size_t i = 0; i < al->n_left_a; i++)
         for (size_t j = 0; j < al->n_left_b; j++) {
-            const struct guard_token *a = &c->a->tokens[al->left_a[i]], *b = &c->b->tokens[al->left_b[j]];
-            bool prefixed =
-                a->kind == GT_WORD && b->kind == GT_WORD && (negated_form(a->text, b->text) || negated_form(b->text, a->text));
+            const struct guard_token *a = &c->a->tokens[al->left_a[i]],
+                                     *b = &c->b->tokens[al->left_b[j]];
+            bool prefixed = a->kind == GT_WORD && b->kind == GT_WORD &&
+                            (negated_form(a->text, b->text) || negated_form(b->text, a->text));
             if (prefixed || guard_lexicon_opposite(c->lexicon, a->canon, b->canon))
                 return guard_refuse(c->out, "antonym", a->text, b->text);
         }
@@ -26,14 +28,17 @@ bool guard_opposites(struct comparison *c)
 }
 
 /* Tokens of a class, two or more of them on both sides, in another order. */
-static bool sequence_differs(const struct guard_text *a, const struct guard_text *b, uint32_t classes)
+static bool sequence_differs(const struct guard_text *a, const struct guard_text *b,
+                             uint32_t classes)
 {
     struct str sa[8], sb[8];
     size_t na = 0, nb = 0;
     for (size_t i = 0; i < a->n && na < 8; i++)
-        if ((a->tokens[i].classes & classes) || (classes == GC_QUANT && a->tokens[i].weak)) sa[na++] = a->tokens[i].canon;
+        if ((a->tokens[i].classes & classes) || (classes == GC_QUANT && a->tokens[i].weak))
+            sa[na++] = a->tokens[i].canon;
     for (size_t i = 0; i < b->n && nb < 8; i++)
-        if ((b->tokens[i].classes & classes) || (classes == GC_QUANT && b->tokens[i].weak)) sb[nb++] = b->tokens[i].canon;
+        if ((b->tokens[i].classes & classes) || (classes == GC_QUANT && b->tokens[i].weak))
+            sb[nb++] = b->tokens[i].canon;
     if (na < 2 || na != nb) return false;
     for (size_t i = 0; i < na; i++)
         if (!str_eq(sa[i], sb[i])) return true;
@@ -49,7 +54,8 @@ static void swap_tokens(struct guard_token *x, struct guard_token *y)
 
 static void reverse(struct guard_token *k, size_t from, size_t to)
 {
-    while (from + 1 < to) swap_tokens(&k[from++], &k[--to]);
+    while (from + 1 < to)
+        swap_tokens(&k[from++], &k[--to]);
 }
 
 /* The tokens up to and with at go behind the rest; undone by rotating at the rest's length. */
@@ -62,8 +68,8 @@ static void rotate(struct guard_text *t, size_t at)
 
 static bool joins_alike(struct str s)
 {
-    return str_eqz(s, "and") || str_eqz(s, "or") || str_eqz(s, "和") || str_eqz(s, "跟") || str_eqz(s, "与") || str_eqz(s, "或") ||
-           str_eqz(s, "及");
+    return str_eqz(s, "and") || str_eqz(s, "or") || str_eqz(s, "和") || str_eqz(s, "跟") ||
+           str_eqz(s, "与") || str_eqz(s, "或") || str_eqz(s, "及");
 }
 
 static bool one_of(struct str s, const char *const *list)
@@ -75,8 +81,9 @@ static bool one_of(struct str s, const char *const *list)
 
 bool guard_is_inside(const struct guard_token *k)
 {
-    static const char *const inside[] = {"the", "a",   "an",   "my",   "your",  "our",   "their", "his",
-                                         "her", "its", "this", "that", "these", "those", NULL};
+    static const char *const inside[] = {"the",  "a",     "an",    "my",    "your",
+                                         "our",  "their", "his",   "her",   "its",
+                                         "this", "that",  "these", "those", NULL};
     return one_of(k->text, inside);
 }
 
@@ -84,11 +91,14 @@ bool guard_is_inside(const struct guard_token *k)
 static struct str governor(const struct guard_text *t, size_t i)
 {
     static const char *const prepositions[] = {
-        "in",  "on",     "at",     "to",     "for",     "from",  "by",      "with",    "without", "of",      "than",
-        "as",  "into",   "onto",   "about",  "over",    "under", "between", "before",  "after",   "until",   "via",
-        "per", "during", "within", "inside", "outside", "near",  "behind",  "through", "since",   "towards", NULL};
-    bool has_object = i + 1 < t->n && !t->tokens[i + 1].clause_start && (t->tokens[i + 1].content || guard_is_inside(&t->tokens[i + 1]));
-    if (has_object && one_of(t->tokens[i].text, prepositions)) return t->tokens[i].text; /* "from" moves with its phrase */
+        "in",     "on",     "at",      "to",    "for",     "from",   "by",     "with",   "without",
+        "of",     "than",   "as",      "into",  "onto",    "about",  "over",   "under",  "between",
+        "before", "after",  "until",   "via",   "per",     "during", "within", "inside", "outside",
+        "near",   "behind", "through", "since", "towards", NULL};
+    bool has_object = i + 1 < t->n && !t->tokens[i + 1].clause_start &&
+                      (t->tokens[i + 1].content || guard_is_inside(&t->tokens[i + 1]));
+    if (has_object && one_of(t->tokens[i].text, prepositions))
+        return t->tokens[i].text; /* "from" moves with its phrase */
     while (i > 0 && !t->tokens[i].clause_start) {
         const struct guard_token *k = &t->tokens[--i];
         if (one_of(k->text, prepositions)) return k->text;
@@ -104,10 +114,11 @@ static bool phrases_moved(const struct comparison *c)
     const struct guard_alignment *al = &c->align;
     for (size_t i = 0; i < c->a->n; i++)
         for (size_t j = i + 1; j < c->a->n; j++) {
-            if (al->partner[i] == GUARD_NO_PARTNER || al->partner[j] == GUARD_NO_PARTNER || al->partner[i] < al->partner[j])
+            if (al->partner[i] == GUARD_NO_PARTNER || al->partner[j] == GUARD_NO_PARTNER ||
+                al->partner[i] < al->partner[j])
                 continue;
-            struct str gi = governor(c->a, i), gj = governor(c->a, j), hi = governor(c->b, al->partner[i]),
-                       hj = governor(c->b, al->partner[j]);
+            struct str gi = governor(c->a, i), gj = governor(c->a, j),
+                       hi = governor(c->b, al->partner[i]), hj = governor(c->b, al->partner[j]);
             if (!str_eq(gi, hi) || !str_eq(gj, hj) || str_eq(gi, gj)) return false;
         }
     return true;
@@ -117,9 +128,11 @@ static bool phrases_moved(const struct comparison *c)
  * are not red towels and shirts. A verb right behind "I", "to" or "how do I" is none. */
 static bool begins_member(const struct guard_text *t, size_t i)
 {
-    while (i > 0 && !t->tokens[i].clause_start && guard_is_inside(&t->tokens[i - 1])) i--;
+    while (i > 0 && !t->tokens[i].clause_start && guard_is_inside(&t->tokens[i - 1]))
+        i--;
     if (i == 0 || t->tokens[i].clause_start || !t->tokens[i - 1].content) return true;
-    if (one_of(t->tokens[i - 1].text, (const char *const[]){"from", "into", "without", NULL})) return true;
+    if (one_of(t->tokens[i - 1].text, (const char *const[]){"from", "into", "without", NULL}))
+        return true;
     if (str_ends(t->tokens[i - 1].text, STR("between"))) return true;
     if (i == 1 || t->tokens[i - 1].clause_start) return false;
     const struct guard_token *before = &t->tokens[i - 2];
@@ -132,8 +145,11 @@ static bool members_swap(struct comparison *c, size_t at, struct guard_alignment
 {
     struct guard_text *t = c->a;
     size_t right = at + 1;
-    while (right < t->n && guard_is_inside(&t->tokens[right])) right++;
-    if (right >= t->n || !t->tokens[right].content || !t->tokens[at - 1].content || !begins_member(t, at - 1)) return false;
+    while (right < t->n && guard_is_inside(&t->tokens[right]))
+        right++;
+    if (right >= t->n || !t->tokens[right].content || !t->tokens[at - 1].content ||
+        !begins_member(t, at - 1))
+        return false;
     swap_tokens(&t->tokens[at - 1], &t->tokens[right]);
     guard_align(c->a, c->b, best);
     if (!best->moved) return true;
@@ -147,8 +163,10 @@ static bool han_members_swap(struct comparison *c, size_t at, struct guard_align
     enum { MEMBER_MAX = 6 };
     struct guard_text *t = c->a;
     size_t from = at, to = at + 1;
-    while (from > 0 && t->tokens[from - 1].content && !t->tokens[from].clause_start) from--;
-    while (to < t->n && t->tokens[to].content && !t->tokens[to].clause_start) to++;
+    while (from > 0 && t->tokens[from - 1].content && !t->tokens[from].clause_start)
+        from--;
+    while (to < t->n && t->tokens[to].content && !t->tokens[to].clause_start)
+        to++;
     size_t left = at - from, right = to - at - 1;
     if (!left || !right || left > MEMBER_MAX || right > MEMBER_MAX) return false;
     reverse(t->tokens, from, to); /* B joint A, each backwards */
@@ -170,11 +188,15 @@ static bool order_explained(struct comparison *c)
     struct guard_text *t = c->a;
     bool found = false;
     for (size_t i = 1; i + 1 < t->n && !found; i++)
-        found = joins_alike(t->tokens[i].text) && (c->a->scripts & GS_HAN ? han_members_swap(c, i, &best) : members_swap(c, i, &best));
+        found =
+            joins_alike(t->tokens[i].text) &&
+            (c->a->scripts & GS_HAN ? han_members_swap(c, i, &best) : members_swap(c, i, &best));
     for (int side = 0; side < 2 && !found && (c->a->scripts & c->b->scripts & GS_HAN); side++) {
         t = side ? c->b : c->a;
         const struct guard_text *other = side ? c->a : c->b;
-        if (t->how_at >= t->n || other->how_at >= other->n || t->how_at <= other->how_at || t->how_at + 1 >= t->n) continue;
+        if (t->how_at >= t->n || other->how_at >= other->n || t->how_at <= other->how_at ||
+            t->how_at + 1 >= t->n)
+            continue;
         size_t rest = t->n - t->how_at - 1;
         rotate(t, t->how_at + 1);
         guard_align(c->a, c->b, &best);
@@ -205,7 +227,8 @@ bool guard_order_differs(struct comparison *c)
     /* in the morning but not in the evening; all of them, not one */
     const uint32_t classes[] = {GC_WHEN, GC_QUANT};
     for (int i = 0; i < 2; i++)
-        if (close && sequence_differs(a, b, classes[i])) return guard_refuse(c->out, "order", guard_none, guard_none);
+        if (close && sequence_differs(a, b, classes[i]))
+            return guard_refuse(c->out, "order", guard_none, guard_none);
     return false;
 }
 
@@ -219,14 +242,18 @@ bool guard_words_differ(struct comparison *c)
     /* the same sentence but for a piece: what true rewordings never look like */
     bool skeleton = al->frame * 2 >= longer;
     if (!skeleton &&
-        (c->a->scripts & c->b->scripts & GS_HAN)) { /* cut into words otherwise, the characters may still be the same */
+        (c->a->scripts & c->b->scripts &
+         GS_HAN)) { /* cut into words otherwise, the characters may still be the same */
         size_t units = c->a->n_units > c->b->n_units ? c->a->n_units : c->b->n_units;
         skeleton = guard_align_units(c->a, c->b) * 5 >= units * 3;
     }
-    bool bare = !al->shared && (al->n_a <= 1 || al->n_b <= 1); /* one word against others: nothing else to go by */
-    if (al->n_left_a && al->n_left_b && (guard_close(c) || skeleton || bare)) return guard_refuse(c->out, "replaced_word", a, b);
+    bool bare = !al->shared &&
+                (al->n_a <= 1 || al->n_b <= 1); /* one word against others: nothing else to go by */
+    if (al->n_left_a && al->n_left_b && (guard_close(c) || skeleton || bare))
+        return guard_refuse(c->out, "replaced_word", a, b);
     bool contained = al->shared > 0; /* all of one, and something more: "abroad", "for students" */
-    if ((!al->n_left_a || !al->n_left_b) && (contained || skeleton)) return guard_refuse(c->out, "added_word", a, b);
+    if ((!al->n_left_a || !al->n_left_b) && (contained || skeleton))
+        return guard_refuse(c->out, "added_word", a, b);
     return false;
 }
 
@@ -234,8 +261,8 @@ bool guard_words_differ(struct comparison *c)
 bool guard_nothing_to_compare(struct comparison *c)
 {
     if (c->align.n_a && c->align.n_b) return false;
-    if (!c->align.n_a && !c->align.n_b && c->align.all_in_order == c->align.all_a && c->align.all_a == c->align.all_b &&
-        c->align.all_a)
+    if (!c->align.n_a && !c->align.n_b && c->align.all_in_order == c->align.all_a &&
+        c->align.all_a == c->align.all_b && c->align.all_a)
         return false;
     return guard_refuse(c->out, "no_content", guard_none, guard_none);
 }

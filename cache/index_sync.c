@@ -22,15 +22,15 @@ struct load {
     size_t n_ids, next_id, in_flight, added;
     enum err code;
     struct load_waiter *waiters; /* whoever asked for the partition since */
-    struct load *next; /* of the cache's loads */
+    struct load *next;           /* of the cache's loads */
 };
 struct read_op {
     struct load *load;
     struct hash128 id;
 };
 
-static void add_read(struct cache *c, struct partition *p, struct hash128 id, const struct redis_reply *reply, bool from_load,
-                     size_t *added)
+static void add_read(struct cache *c, struct partition *p, struct hash128 id,
+                     const struct redis_reply *reply, bool from_load, size_t *added)
 {
     struct str values[N_ENTRY_FIELDS];
     struct entry e;
@@ -41,8 +41,10 @@ static void add_read(struct cache *c, struct partition *p, struct hash128 id, co
         log_limited(LOG_WARN, "cache", "an entry in Redis cannot be read: %s", why.text);
         return;
     }
-    if (!hash_eq(e.partition, partition_key(p)) || !str_eq(e.embedder, c->rules.embedder_id)) return;
-    if (entry_expired(&e, clock_wall_s()) || entry_unpack_vector(e.vector, c->dim, vec) != OK) return;
+    if (!hash_eq(e.partition, partition_key(p)) || !str_eq(e.embedder, c->rules.embedder_id))
+        return;
+    if (entry_expired(&e, clock_wall_s()) || entry_unpack_vector(e.vector, c->dim, vec) != OK)
+        return;
     if (partition_add(p, &e, vec, from_load) == OK)
         ++*added;
     else
@@ -56,7 +58,8 @@ static void finish_load(struct load *l)
     if (live) partition_set_state(l->p, l->code == OK ? PARTITION_LOADED : PARTITION_PARTIAL);
     if (live && l->added) log_debug("cache", "partition loaded entries=%zu", l->added);
     struct load **at = &c->loads;
-    while (*at != l) at = &(*at)->next;
+    while (*at != l)
+        at = &(*at)->next;
     *at = l->next;
     for (struct load_waiter *w = l->waiters, *next; w; w = next) {
         next = w->next;
@@ -109,7 +112,9 @@ static void loaded_ids(void *arg, enum err code, const struct redis_reply *reply
     }
     l->ids = reply->n_items ? try_calloc(reply->n_items, sizeof *l->ids) : NULL;
     for (size_t i = 0; i < reply->n_items && l->ids; i++)
-        if (reply->items[i].kind == REDIS_STRING && hash_from_hex(reply->items[i].text, &l->ids[l->n_ids]) == OK) l->n_ids++;
+        if (reply->items[i].kind == REDIS_STRING &&
+            hash_from_hex(reply->items[i].text, &l->ids[l->n_ids]) == OK)
+            l->n_ids++;
     load_more(l);
 }
 
@@ -141,9 +146,12 @@ static struct load *begin_load(struct cache *c, struct partition *p)
 bool cache_await_partition(struct cache *c, struct partition *p, void (*done)(void *arg), void *arg)
 {
     struct load *l = c->loads;
-    while (l && l->p != p) l = l->next;
+    while (l && l->p != p)
+        l = l->next;
     if (!l) {
-        if (!c->redis || !cache_sync_ready(c) || !redis_usable(c->redis) || partition_state(p) != PARTITION_PARTIAL) return false;
+        if (!c->redis || !cache_sync_ready(c) || !redis_usable(c->redis) ||
+            partition_state(p) != PARTITION_PARTIAL)
+            return false;
         l = begin_load(c, p);
     }
     struct load_waiter *w = xcalloc(1, sizeof *w);
@@ -180,7 +188,8 @@ static void follow_put(struct cache *c, struct hash128 id, struct str part)
     store_remove(c->store, id); /* an older answer held here must not outlive the new one */
     if (!c->partitions || hash_from_hex(part, &key) != OK) return;
     struct partition *p = partitions_get(c->partitions, key, false);
-    if (!p || partition_state(p) == PARTITION_PARTIAL) return; /* nobody has asked here: loading will find it */
+    if (!p || partition_state(p) == PARTITION_PARTIAL)
+        return; /* nobody has asked here: loading will find it */
     struct change_op *o = xcalloc(1, sizeof *o);
     *o = (struct change_op){c, p, id};
     cache_ref(c);
@@ -193,7 +202,8 @@ static void follow_del(struct cache *c, struct hash128 id, struct str part)
     struct hash128 key;
     store_remove(c->store, id);
     if (!c->partitions) return;
-    struct partition *p = hash_from_hex(part, &key) == OK ? partitions_get(c->partitions, key, false) : NULL;
+    struct partition *p =
+        hash_from_hex(part, &key) == OK ? partitions_get(c->partitions, key, false) : NULL;
     if (p)
         partition_remove(p, id);
     else
@@ -235,7 +245,8 @@ static void on_change(void *arg, struct str stream_id, const struct str *fields,
 static void on_gap(void *arg)
 {
     struct cache *c = arg;
-    log_warn("cache", "the log of changes was lost or begun anew: what Redis holds is loaded again when asked for");
+    log_warn("cache", "the log of changes was lost or begun anew: what Redis holds is loaded again "
+                      "when asked for");
     metric_add(c->m.gaps, 1);
     forget_here(c);
 }
@@ -249,9 +260,12 @@ static void preloaded_one(void *arg)
 static void on_parts(void *arg, enum err code, const struct redis_reply *reply)
 {
     struct cache *c = arg;
-    for (size_t i = 0; code == OK && !c->closed && reply->kind == REDIS_ARRAY && i < reply->n_items; i++) {
+    for (size_t i = 0; code == OK && !c->closed && reply->kind == REDIS_ARRAY && i < reply->n_items;
+         i++) {
         struct hash128 key;
-        struct partition *p = hash_from_hex(reply->items[i].text, &key) == OK ? partitions_get(c->partitions, key, true) : NULL;
+        struct partition *p = hash_from_hex(reply->items[i].text, &key) == OK
+                                  ? partitions_get(c->partitions, key, true)
+                                  : NULL;
         if (!p) continue;
         cache_ref(c);
         if (!cache_await_partition(c, p, preloaded_one, c)) cache_unref(c);
@@ -265,7 +279,8 @@ static void preload(struct cache *c)
     if (!c->partitions || c->preloaded) return;
     c->preloaded = true;
     snprintf(last, sizeof last, "%d", PRELOAD_PARTITIONS - 1);
-    struct str argv[] = {STR("ZREVRANGE"), cache_redis_key(c, key, "parts", STR("")), STR("0"), str_of(last)};
+    struct str argv[] = {STR("ZREVRANGE"), cache_redis_key(c, key, "parts", STR("")), STR("0"),
+                         str_of(last)};
     cache_ref(c);
     redis_command(c->redis, 4, argv, 1000, on_parts, c);
 }
@@ -276,10 +291,12 @@ static void on_position(void *arg, enum err code, const struct redis_reply *repl
     c->asked_position = false;
     if (!c->closed && code == OK && reply->kind == REDIS_ARRAY && !c->tail) {
         struct str at = STR("0-0");
-        if (reply->n_items && reply->items[0].kind == REDIS_ARRAY && reply->items[0].n_items) at = reply->items[0].items[0].text;
+        if (reply->n_items && reply->items[0].kind == REDIS_ARRAY && reply->items[0].n_items)
+            at = reply->items[0].items[0].text;
         struct redis_options o = {.url = c->redis_url};
         char key[KEY_BYTES_MAX];
-        c->tail = redis_tail_open(c->loop, &o, cache_redis_key(c, key, "log", STR("")), at, on_change, on_gap, c);
+        c->tail = redis_tail_open(c->loop, &o, cache_redis_key(c, key, "log", STR("")), at,
+                                  on_change, on_gap, c);
         preload(c);
     }
     cache_unref(c);
@@ -288,7 +305,9 @@ static void on_position(void *arg, enum err code, const struct redis_reply *repl
 static void ask_position(struct cache *c)
 {
     char key[KEY_BYTES_MAX];
-    struct str argv[] = {STR("XREVRANGE"), cache_redis_key(c, key, "log", STR("")), STR("+"), STR("-"), STR("COUNT"), STR("1")};
+    struct str argv[] = {STR("XREVRANGE"), cache_redis_key(c, key, "log", STR("")),
+                         STR("+"),         STR("-"),
+                         STR("COUNT"),     STR("1")};
     c->asked_position = true;
     cache_ref(c);
     redis_command(c->redis, 6, argv, 500, on_position, c);
@@ -313,7 +332,8 @@ static void on_tick(void *arg)
         if (usable)
             log_info("cache", "Redis is there");
         else
-            log_warn("cache", "Redis is away: answers are kept in process and written when it returns");
+            log_warn("cache",
+                     "Redis is away: answers are kept in process and written when it returns");
     }
     cache_write_unsaved(c);
 }

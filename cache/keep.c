@@ -11,7 +11,8 @@
 /* --- what may be stored */
 static bool says_something(const struct openai_choice *ch)
 {
-    json_t *content = json_object_get(ch->message, "content"), *text = json_object_get(ch->message, "text"),
+    json_t *content = json_object_get(ch->message, "content"),
+           *text = json_object_get(ch->message, "text"),
            *calls = json_object_get(ch->message, "tool_calls");
     if (json_is_string(content) && str_trim(json_str(content)).n) return true;
     if (json_is_string(text) && str_trim(json_str(text)).n) return true;
@@ -27,7 +28,8 @@ static const char *unfit(const struct openai_answer *a)
         if (!ch->finish_reason[0]) return "incomplete";
         if (!strcmp(ch->finish_reason, "length")) return "length";
         if (!strcmp(ch->finish_reason, "content_filter")) return "content_filter";
-        if (strcmp(ch->finish_reason, "stop") && strcmp(ch->finish_reason, "tool_calls")) return "finish_reason";
+        if (strcmp(ch->finish_reason, "stop") && strcmp(ch->finish_reason, "tool_calls"))
+            return "finish_reason";
         json_t *refusal = json_object_get(ch->message, "refusal");
         if (json_is_string(refusal) && json_string_length(refusal)) return "refusal";
         if (!says_something(ch)) return "empty";
@@ -60,7 +62,8 @@ static void written(void *arg, enum err code, const struct redis_reply *reply)
         if (ok)
             store_set_saved(c->store, w->id, w->write_no);
         else if (code == OK)
-            log_limited(LOG_WARN, "cache", "Redis did not take an entry: " STR_FMT, STR_ARG(reply->text));
+            log_limited(LOG_WARN, "cache", "Redis did not take an entry: " STR_FMT,
+                        STR_ARG(reply->text));
         if (w->resend) {
             c->resending = false;
             if (ok) metric_add(c->m.resent, 1);
@@ -73,7 +76,8 @@ static void written(void *arg, enum err code, const struct redis_reply *reply)
 
 static void write_entry(struct cache *c, const struct entry *e, bool resend)
 {
-    char keys[4][KEY_BYTES_MAX], texts[ENTRY_TEXTS_BYTES], hex[33], part[33], expires[24], ttl[24], items[16];
+    char keys[4][KEY_BYTES_MAX], texts[ENTRY_TEXTS_BYTES], hex[33], part[33], expires[24], ttl[24],
+        items[16];
     struct str argv[7 + 6 + 2 * N_ENTRY_FIELDS], values[N_ENTRY_FIELDS];
     int64_t left_s = e->created_s + e->ttl_s - clock_wall_s();
     bool in_partition = e->partition.hi || e->partition.lo;
@@ -115,7 +119,8 @@ void cache_write(struct cache *c, const struct entry *e)
 
 void cache_write_unsaved(struct cache *c)
 {
-    const struct entry *e = c->redis && !c->resending && redis_usable(c->redis) ? store_unsaved(c->store) : NULL;
+    const struct entry *e =
+        c->redis && !c->resending && redis_usable(c->redis) ? store_unsaved(c->store) : NULL;
     if (c->redis) metric_set(c->m.unsaved, store_unsaved(c->store) != NULL);
     if (!e) return;
     c->resending = true;
@@ -123,12 +128,13 @@ void cache_write_unsaved(struct cache *c)
 }
 
 /* --- keeping */
-enum err cache_keep(struct cache *c, const struct cache_key *k, const struct openai_answer *a, const struct cache_keep_options *o,
-                    char id_out[36], const char **why_not)
+enum err cache_keep(struct cache *c, const struct cache_key *k, const struct openai_answer *a,
+                    const struct cache_keep_options *o, char id_out[36], const char **why_not)
 {
     id_out[0] = 0;
     *why_not = unfit(a);
-    if (!*why_not && (k->tenant.n > ENTRY_NAME_BYTES_MAX || k->model.n > ENTRY_NAME_BYTES_MAX || o->tags.n > ENTRY_NAME_BYTES_MAX))
+    if (!*why_not && (k->tenant.n > ENTRY_NAME_BYTES_MAX || k->model.n > ENTRY_NAME_BYTES_MAX ||
+                      o->tags.n > ENTRY_NAME_BYTES_MAX))
         *why_not = "long_name";
     struct buf json;
     buf_init(&json, c->o.entry_bytes_max);
@@ -141,7 +147,8 @@ enum err cache_keep(struct cache *c, const struct cache_key *k, const struct ope
         buf_fini(&json);
         return ERR_UNSUPPORTED;
     }
-    bool similar = c->partitions && k->semantic_allowed && !calls_tools(a) && a->kind == OPENAI_CHAT;
+    bool similar =
+        c->partitions && k->semantic_allowed && !calls_tools(a) && a->kind == OPENAI_CHAT;
     struct entry e = {.id = k->exact,
                       .check = k->check,
                       .kind = k->kind,
@@ -198,7 +205,8 @@ static void forgotten(void *arg, enum err code, const struct redis_reply *reply)
     forget_done(f);
 }
 
-void cache_forget(struct cache *c, struct str entry_id, void (*cb)(void *arg, enum err code), void *arg)
+void cache_forget(struct cache *c, struct str entry_id, void (*cb)(void *arg, enum err code),
+                  void *arg)
 {
     struct hash128 id;
     struct forget_op *f = xcalloc(1, sizeof *f);

@@ -9,9 +9,17 @@
 enum { CANONICAL_BYTES_MAX = 16 << 20 };
 
 /* Fields that change how an answer is sent, billed or labelled, never what it says. `model` is taken from the scope (after aliases). */
-static const char *const ignored[] = {
-    "stream",           "stream_options",         "user", "metadata", "service_tier", "store", "model", "safety_identifier",
-    "prompt_cache_key", "prompt_cache_retention", "cache"};
+static const char *const ignored[] = {"stream",
+                                      "stream_options",
+                                      "user",
+                                      "metadata",
+                                      "service_tier",
+                                      "store",
+                                      "model",
+                                      "safety_identifier",
+                                      "prompt_cache_key",
+                                      "prompt_cache_retention",
+                                      "cache"};
 
 static bool is_ignored(const char *name)
 {
@@ -25,7 +33,9 @@ static json_t *plain_content(json_t *content)
 {
     if (!json_is_array(content) || json_array_size(content) != 1) return NULL;
     json_t *part = json_array_get(content, 0);
-    if (!json_is_object(part) || json_object_size(part) != 2 || !str_eqz(json_member_str(part, "type"), "text")) return NULL;
+    if (!json_is_object(part) || json_object_size(part) != 2 ||
+        !str_eqz(json_member_str(part, "type"), "text"))
+        return NULL;
     json_t *text = json_object_get(part, "text");
     return json_is_string(text) ? text : NULL;
 }
@@ -35,7 +45,9 @@ static json_t *canonical_message(json_t *message, bool drop_text)
     json_t *copy = json_copy(message);
     json_t *content = copy ? json_object_get(copy, "content") : NULL;
     if (drop_text) {
-        json_object_del(copy, "content"); /* an absent content never meets a null or empty one: "dropped" marks it */
+        json_object_del(
+            copy,
+            "content"); /* an absent content never meets a null or empty one: "dropped" marks it */
         json_object_set_new(copy, "\x01text", json_true());
         return copy;
     }
@@ -85,8 +97,9 @@ enum err key_canonical(const struct openai_request *r, bool with_text, struct bu
     return buf_failed(out) ? ERR_TOO_LARGE : OK;
 }
 
-static struct hash128 hash_of(const struct key_rules *rules, uint64_t seed_salt, const struct cache_scope *scope,
-                              enum openai_kind kind, struct str canonical, bool with_embedder)
+static struct hash128 hash_of(const struct key_rules *rules, uint64_t seed_salt,
+                              const struct cache_scope *scope, enum openai_kind kind,
+                              struct str canonical, bool with_embedder)
 {
     struct hasher h;
     hasher_open(&h, rules->secret ^ seed_salt);
@@ -102,8 +115,11 @@ static struct hash128 hash_of(const struct key_rules *rules, uint64_t seed_salt,
 
 bool key_looks_like_code(struct str text)
 {
-    if (str_find(text, STR("```")) >= 0 || str_find(text, STR("</")) >= 0 || str_find(text, STR("/>")) >= 0) return true;
-    if (str_find(text, STR("Traceback")) >= 0 || str_find(text, STR("#include")) >= 0 || str_find(text, STR("SELECT ")) >= 0)
+    if (str_find(text, STR("```")) >= 0 || str_find(text, STR("</")) >= 0 ||
+        str_find(text, STR("/>")) >= 0)
+        return true;
+    if (str_find(text, STR("Traceback")) >= 0 || str_find(text, STR("#include")) >= 0 ||
+        str_find(text, STR("SELECT ")) >= 0)
         return true;
     size_t marks = 0, lines = 1, tabs = 0;
     for (size_t i = 0; i < text.n; i++) {
@@ -115,7 +131,8 @@ bool key_looks_like_code(struct str text)
     return marks * 12 > text.n || (marks >= 4 && marks * 25 > text.n) || lines > 8 || tabs > 2;
 }
 
-static const char *why_not_similar(const struct key_rules *rules, const struct openai_request *r, struct str text)
+static const char *why_not_similar(const struct key_rules *rules, const struct openai_request *r,
+                                   struct str text)
 {
     if (!rules->embedder_id.n) return "no_embedder";
     if (r->kind != OPENAI_CHAT) return "not_chat";
@@ -152,14 +169,15 @@ static enum err own_strings(struct cache_key *out, const struct cache_scope *sco
     return OK;
 }
 
-enum err key_make(const struct key_rules *rules, const struct openai_request *r, const struct cache_scope *scope,
-                  struct cache_key *out)
+enum err key_make(const struct key_rules *rules, const struct openai_request *r,
+                  const struct cache_scope *scope, struct cache_key *out)
 {
     memset(out, 0, sizeof *out);
     struct buf canonical, scratch;
     buf_init(&canonical, CANONICAL_BYTES_MAX);
     buf_init(&scratch, CANONICAL_BYTES_MAX);
-    struct str text = r->kind == OPENAI_CHAT ? openai_last_user_text(r, &scratch) : (struct str){"", 0};
+    struct str text =
+        r->kind == OPENAI_CHAT ? openai_last_user_text(r, &scratch) : (struct str){"", 0};
     if (buf_failed(&scratch)) text = (struct str){"", 0};
     enum err code = key_canonical(r, true, &canonical);
     if (code != OK) goto out;

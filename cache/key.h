@@ -13,8 +13,8 @@ struct key_rules {
     size_t text_bytes_max; /* longer user texts are for the exact cache only */
 };
 /* ERR_TOO_LARGE: canonical form over 16 MiB. */
-MUST enum err key_make(const struct key_rules *rules, const struct openai_request *r, const struct cache_scope *scope,
-                       struct cache_key *out);
+MUST enum err key_make(const struct key_rules *rules, const struct openai_request *r,
+                       const struct cache_scope *scope, struct cache_key *out);
 /* The canonical body the hashes are made from; with_text false = the last user text left out. For tests and for people. */
 MUST enum err key_canonical(const struct openai_request *r, bool with_text, struct buf *out);
 /* Program text, markup, tables, stack traces: too precise for similarity. */

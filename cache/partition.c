@@ -21,7 +21,7 @@ struct partition {
     enum partition_state state;
     struct vector_index *index;
     struct slot *slots;
-    size_t n_slots, used, count; /* used counts tombs too */
+    size_t n_slots, used, count;         /* used counts tombs too */
     struct hash128 removed[REMOVED_MAX]; /* while loading */
     size_t n_removed;
     bool removed_overflow;
@@ -54,7 +54,8 @@ struct partitions *partitions_new(const struct partitions_options *o)
 static struct partition **bucket_of(struct partitions *p, struct hash128 key)
 {
     struct partition **at = &p->buckets[key.lo & (TABLE_BUCKETS - 1)];
-    while (*at && !hash_eq((*at)->key, key)) at = &(*at)->chain;
+    while (*at && !hash_eq((*at)->key, key))
+        at = &(*at)->chain;
     return at;
 }
 
@@ -92,7 +93,8 @@ static void forget(struct partitions *p, struct partition *x)
 
 static struct partition *make(struct partitions *p, struct hash128 key)
 {
-    struct vector_index_options o = {.kind = VECTOR_INDEX_FAISS, .dim = (int)p->o.dim, .entries_max = p->o.entries_max};
+    struct vector_index_options o = {
+        .kind = VECTOR_INDEX_FAISS, .dim = (int)p->o.dim, .entries_max = p->o.entries_max};
     struct vector_index *index;
     struct errmsg e = {0};
     if (vector_index_new(&index, &o, &e) != OK) {
@@ -131,7 +133,8 @@ struct partition *partitions_get(struct partitions *p, struct hash128 key, bool 
 
 void partitions_forget_all(struct partitions *p)
 {
-    while (p->oldest) forget(p, p->oldest);
+    while (p->oldest)
+        forget(p, p->oldest);
 }
 
 void partitions_free(struct partitions *p)
@@ -144,7 +147,8 @@ void partitions_free(struct partitions *p)
 bool partitions_remove_id(struct partitions *p, struct hash128 id)
 {
     bool any = false;
-    for (struct partition *x = p->newest; x; x = x->older) any = partition_remove(x, id) || any;
+    for (struct partition *x = p->newest; x; x = x->older)
+        any = partition_remove(x, id) || any;
     return any;
 }
 
@@ -219,7 +223,8 @@ static bool occupied(const struct slot *s)
 static bool rehash(struct partition *x)
 {
     size_t n = x->count * 4 < MAP_FIRST ? MAP_FIRST : x->n_slots;
-    while (n < x->count * 4) n *= 2;
+    while (n < x->count * 4)
+        n *= 2;
     struct slot *old = x->slots, *slots = try_calloc(n, sizeof *slots);
     size_t n_old = x->n_slots;
     if (!slots) return false;
@@ -244,7 +249,8 @@ static bool was_removed(const struct partition *x, struct hash128 id)
 static bool make_room(struct partition *x)
 {
     struct partitions *p = x->table;
-    while (p && p->entries >= p->o.entries_max && p->oldest && p->oldest != x) forget(p, p->oldest);
+    while (p && p->entries >= p->o.entries_max && p->oldest && p->oldest != x)
+        forget(p, p->oldest);
     return !p || p->entries < p->o.entries_max;
 }
 
@@ -262,7 +268,8 @@ enum err partition_add(struct partition *x, const struct entry *e, const float *
     }
     char *text = (char *)(q + 1);
     memcpy(text, e->question.n ? e->question.p : "", e->question.n);
-    *q = (struct question){.id = e->id, .expires_s = e->created_s + e->ttl_s, .text = {text, e->question.n}};
+    *q = (struct question){
+        .id = e->id, .expires_s = e->created_s + e->ttl_s, .text = {text, e->question.n}};
     struct slot *s = find(x, e->id.lo);
     if (occupied(s)) {
         mem_free(s->q);

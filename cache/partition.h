@@ -21,7 +21,7 @@ struct partitions;
 
 struct partitions_options {
     size_t dim;
-    size_t entries_max; /* over all partitions */
+    size_t entries_max;    /* over all partitions */
     size_t partitions_max; /* 4096 */
 };
 struct partitions *partitions_new(const struct partitions_options *o);
@@ -34,15 +34,18 @@ size_t partitions_entries(const struct partitions *p);
 size_t partitions_bytes(const struct partitions *p);
 
 enum partition_state partition_state(const struct partition *x);
-void partition_set_state(struct partition *x, enum partition_state s); /* LOADING starts noting removals */
+void partition_set_state(struct partition *x,
+                         enum partition_state s); /* LOADING starts noting removals */
 /* Keeps a partition from being freed (a search or a load in flight). */
 void partition_ref(struct partition *x);
 void partition_unref(struct partition *x);
-bool partition_forgotten(const struct partition *x); /* dropped from the table since: let go of it */
+bool partition_forgotten(
+    const struct partition *x); /* dropped from the table since: let go of it */
 struct hash128 partition_key(const struct partition *x);
 
 /* An id added again is replaced. from_load: not when it was removed since loading began. ERR_FULL, ERR_INVALID (vector). */
-MUST enum err partition_add(struct partition *x, const struct entry *e, const float *vec, bool from_load);
+MUST enum err partition_add(struct partition *x, const struct entry *e, const float *vec,
+                            bool from_load);
 bool partition_remove(struct partition *x, struct hash128 id);
 /* Borrowed until the next add or remove; NULL when it is gone. */
 const struct question *partition_question(const struct partition *x, uint64_t label);

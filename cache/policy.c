@@ -20,7 +20,8 @@ static bool has(struct str id, const char *part)
 {
     char lower[160];
     size_t n = id.n < sizeof lower ? id.n : sizeof lower;
-    for (size_t i = 0; i < n; i++) lower[i] = (char)(id.p[i] >= 'A' && id.p[i] <= 'Z' ? id.p[i] + 32 : id.p[i]);
+    for (size_t i = 0; i < n; i++)
+        lower[i] = (char)(id.p[i] >= 'A' && id.p[i] <= 'Z' ? id.p[i] + 32 : id.p[i]);
     return str_find((struct str){lower, n}, str_of(part)) >= 0;
 }
 
@@ -37,11 +38,16 @@ struct policy policy_for(struct str embedder_id, double threshold_asked)
     return p;
 }
 
-struct policy_decision policy_decide(const struct policy *p, const struct guard_verdict *v, double cosine, double client_min)
+struct policy_decision policy_decide(const struct policy *p, const struct guard_verdict *v,
+                                     double cosine, double client_min)
 {
     double threshold = p->threshold[v->language == 'z'];
-    if (v->same) threshold = p->floor; /* every word is explained: the vector need only agree on the topic */
+    if (v->same)
+        threshold = p->floor; /* every word is explained: the vector need only agree on the topic */
     if (client_min > threshold) threshold = client_min;
-    if (cosine >= threshold) return (struct policy_decision){true, threshold, v->same ? "semantic:same" : "semantic:policy"};
-    return (struct policy_decision){false, threshold, cosine < p->floor ? "below_floor" : "below_threshold"};
+    if (cosine >= threshold)
+        return (struct policy_decision){true, threshold,
+                                        v->same ? "semantic:same" : "semantic:policy"};
+    return (struct policy_decision){false, threshold,
+                                    cosine < p->floor ? "below_floor" : "below_threshold"};
 }

@@ -5,7 +5,7 @@
 #include "cache/guard.h"
 
 struct policy {
-    double floor; /* below: another topic, not even a candidate */
+    double floor;        /* below: another topic, not even a candidate */
     double threshold[2]; /* lowest cosine that may count: English, Chinese */
 };
 struct policy policy_for(struct str embedder_id, double threshold_asked /* 0 = shipped */);
@@ -13,9 +13,11 @@ struct policy policy_for(struct str embedder_id, double threshold_asked /* 0 = s
 struct policy_decision {
     bool hit;
     double threshold; /* what the cosine was held against */
-    const char *reason; /* static: "semantic:same", "semantic:policy", "below_threshold", "below_floor" */
+    const char
+        *reason; /* static: "semantic:same", "semantic:policy", "below_threshold", "below_floor" */
 };
 /* verdict->allowed must hold. client_min: 0 = none; it can only make the threshold higher, for explained rewordings too. */
-struct policy_decision policy_decide(const struct policy *p, const struct guard_verdict *verdict, double cosine, double client_min);
+struct policy_decision policy_decide(const struct policy *p, const struct guard_verdict *verdict,
+                                     double cosine, double client_min);
 
 #endif

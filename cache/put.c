@@ -29,14 +29,16 @@ static void index_entry(struct cache *c, const struct entry *e, const float *vec
     struct partition *p = partitions_get(c->partitions, e->partition, true);
     if (p && !c->redis) partition_set_state(p, PARTITION_LOADED);
     enum err code = p ? partition_add(p, e, vec, false) : ERR_FULL;
-    if (code != OK) log_limited(LOG_WARN, "cache", "a question could not be indexed: %s", err_text(code));
+    if (code != OK)
+        log_limited(LOG_WARN, "cache", "a question could not be indexed: %s", err_text(code));
 }
 
 static void wait_in_line(struct put_op *k)
 {
     struct cache *c = k->c;
     if (++k->attempts > ATTEMPTS_MAX || c->n_line >= LINE_MAX) {
-        log_limited(LOG_WARN, "cache", "the embedder is too busy: an answer is found by equal questions only");
+        log_limited(LOG_WARN, "cache",
+                    "the embedder is too busy: an answer is found by equal questions only");
         drop(k);
         return;
     }
@@ -55,7 +57,8 @@ static void got_vector(void *arg, enum err code, const float *vec)
     struct cache *c = k->c;
     unsigned char packed[ENTRY_DIM_MAX * 2];
     const struct entry *now = c->closed ? NULL : store_get(c->store, k->e->id);
-    if (!now || now->write_no != k->e->write_no) { /* replaced or taken back meanwhile: the later word counts */
+    if (!now || now->write_no !=
+                    k->e->write_no) { /* replaced or taken back meanwhile: the later word counts */
         drop(k);
         return;
     }

@@ -34,7 +34,8 @@ struct store *store_new(size_t bytes_max, void (*gone)(void *arg, const struct e
 static struct node **find(const struct store *s, struct hash128 id)
 {
     struct node **at = &s->buckets[id.lo & (s->n_buckets - 1)];
-    while (*at && !hash_eq((*at)->e->id, id)) at = &(*at)->chain;
+    while (*at && !hash_eq((*at)->e->id, id))
+        at = &(*at)->chain;
     return at;
 }
 
@@ -93,7 +94,8 @@ static void make_room(struct store *s)
     while (s->bytes > s->bytes_max && s->oldest) {
         struct node *victim = s->oldest;
         if (s->n_unsaved < s->count)
-            while (victim->unsaved && victim->newer) victim = victim->newer;
+            while (victim->unsaved && victim->newer)
+                victim = victim->newer;
         if (s->gone) s->gone(s->arg, victim->e);
         drop(s, find(s, victim->e->id));
     }
@@ -166,7 +168,8 @@ void store_drop_saved(struct store *s)
 void store_free(struct store *s)
 {
     if (!s) return;
-    while (s->oldest) drop(s, find(s, s->oldest->e->id));
+    while (s->oldest)
+        drop(s, find(s, s->oldest->e->id));
     mem_free(s->buckets);
     mem_free(s);
 }

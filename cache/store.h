@@ -6,7 +6,8 @@
 
 struct store;
 /* gone(arg, e): e was pushed out (budget), not removed by the caller; still readable during the call. */
-struct store *store_new(size_t bytes_max, void (*gone)(void *arg, const struct entry *e), void *arg);
+struct store *store_new(size_t bytes_max, void (*gone)(void *arg, const struct entry *e),
+                        void *arg);
 void store_free(struct store *s);
 /* Takes e; an entry of the same id is replaced. False (and e freed) when it can never fit. */
 bool store_put(struct store *s, struct entry *e, bool unsaved);

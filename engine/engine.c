@@ -261,9 +261,12 @@ static enum err enqueue(struct engine *g, struct request *r, uint64_t *id_out, s
 {
     enum err code = OK;
     pthread_mutex_lock(&g->lock);
-    int room = g->size.queue_max + g->size.max_num_seqs - g->n_live_choices;
+    int most = g->size.queue_max + g->size.max_num_seqs, room = most - g->n_live_choices;
     if (g->closing) {
         code = err_set(e, ERR_CLOSED, "the engine is closing");
+    } else if (r->n_choices > most) {
+        code = err_set(e, ERR_RANGE, "n: %d choices never fit: at most %d run or wait here",
+                       r->n_choices, most);
     } else if (r->n_choices > room) {
         code = err_set(e, ERR_FULL,
                        "%d choices run or wait (max_num_seqs %d, queue %d), no room for %d more",

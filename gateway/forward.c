@@ -1,6 +1,7 @@
 /* forward.c - reads what an upstream answers to a chat or completion request and turns it into what the riders get. Frames of a
  * stream are passed on only when they are whole, valid JSON; a broken one is mended or left out, and such an answer is never stored.
- * A stream that ends before every choice has a finish_reason is told to the client as an error event without [DONE]. Whole replies:
+ * A stream that ends before every choice has a finish_reason is told to the client as an error event without [DONE]; one that says
+ * [DONE] all the same was not cut: it passes as it came, and is not stored. Whole replies:
  * 2xx must be an answer, anything else passes with its status. Threading: the loop's thread. */
 #include <stdio.h>
 #include <string.h>

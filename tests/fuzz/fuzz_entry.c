@@ -38,10 +38,14 @@ int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t n)
     struct entry *copy = entry_copy(&e);
     entry_write(copy, written, texts);
     ASSERT(entry_read(id, written, N_ENTRY_FIELDS, false, &again, &why) == OK);
-    ASSERT(hash_eq(again.check, e.check) && hash_eq(again.partition, e.partition) && again.kind == e.kind);
-    ASSERT(str_eq(again.question, e.question) && str_eq(again.answer, e.answer) && str_eq(again.vector, e.vector));
-    ASSERT(again.created_s == e.created_s && again.ttl_s == e.ttl_s && again.prompt_tokens == e.prompt_tokens);
-    if (entry_unpack_vector(e.vector, e.vector.n / 2, vec) == OK) ASSERT(vec[0] >= -1.1f && vec[0] <= 1.1f);
+    ASSERT(hash_eq(again.check, e.check) && hash_eq(again.partition, e.partition) &&
+           again.kind == e.kind);
+    ASSERT(str_eq(again.question, e.question) && str_eq(again.answer, e.answer) &&
+           str_eq(again.vector, e.vector));
+    ASSERT(again.created_s == e.created_s && again.ttl_s == e.ttl_s &&
+           again.prompt_tokens == e.prompt_tokens);
+    if (entry_unpack_vector(e.vector, e.vector.n / 2, vec) == OK)
+        ASSERT(vec[0] >= -1.1f && vec[0] <= 1.1f);
     (void)entry_expired(&e, 1000);
     entry_free(copy);
     return 0;

@@ -17,8 +17,10 @@ int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t n)
     guard_check(g, b, a, &w);
     ASSERT(v.allowed == w.allowed && v.same == w.same && !strcmp(v.refused_by, w.refused_by));
     ASSERT(!v.same || v.allowed);
-    ASSERT(v.allowed == !v.refused_by[0] && strlen(v.detail) < sizeof v.detail && utf8_valid(str_of(v.detail)));
+    ASSERT(v.allowed == !v.refused_by[0] && strlen(v.detail) < sizeof v.detail &&
+           utf8_valid(str_of(v.detail)));
     guard_check(g, a, a, &self);
-    ASSERT(self.same || !strcmp(self.refused_by, "length") || !strcmp(self.refused_by, "no_content"));
+    ASSERT(self.same || !strcmp(self.refused_by, "length") ||
+           !strcmp(self.refused_by, "no_content"));
     return 0;
 }

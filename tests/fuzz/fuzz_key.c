@@ -8,7 +8,8 @@ int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t n);
 
 static bool make(struct str body, struct cache_key *out)
 {
-    static const struct key_rules rules = {.secret = 7, .embedder_id = {"e", 1}, .max_temperature = 1, .text_bytes_max = 1024};
+    static const struct key_rules rules = {
+        .secret = 7, .embedder_id = {"e", 1}, .max_temperature = 1, .text_bytes_max = 1024};
     struct openai_request r;
     struct openai_error e;
     struct cache_scope scope = {.tenant = STR("t"), .ns = STR("n"), .model = STR("m")};
@@ -23,7 +24,8 @@ int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t n)
     struct cache_key a, b;
     struct str body = {(const char *)bytes, n};
     if (!make(body, &a)) return 0;
-    ASSERT(make(body, &b) && hash_eq(a.exact, b.exact) && hash_eq(a.check, b.check) && hash_eq(a.partition, b.partition));
+    ASSERT(make(body, &b) && hash_eq(a.exact, b.exact) && hash_eq(a.check, b.check) &&
+           hash_eq(a.partition, b.partition));
     ASSERT(a.semantic_allowed == !a.why_not && (!a.semantic_allowed || a.user_text.n));
     cache_key_fini(&b);
     json_t *v = NULL;

@@ -317,6 +317,15 @@ class EngineServer(unittest.TestCase):
 
 
 class Life(unittest.TestCase):
+    def test_more_choices_than_ever_fit_are_refused_for_good(self):
+        with Rig() as rig:
+            rig.engine(os.path.join(DATA, "tiny-llama-mixed.gguf"), extra=("--max-num-seqs", "2", "--queue-max", "3", "--served-model-name", "t"))
+            body = {"model": "t", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+            self.assertEqual(call(rig.engine_port, "POST", "/v1/chat/completions", dict(body, n=5))[0], 200)
+            status, _, answer = call(rig.engine_port, "POST", "/v1/chat/completions", dict(body, n=6))
+            self.assertEqual(status, 400, answer)
+            self.assertIn("n: 6 choices never fit", json.loads(answer)["error"]["message"])
+
     def test_an_answer_without_a_limit_ends_at_the_default_one(self):
         with Rig() as rig:
             rig.engine(os.path.join(DATA, "tiny-llama-mixed.gguf"), extra=("--max-tokens-default", "7", "--served-model-name", "t"))

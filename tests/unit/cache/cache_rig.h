@@ -28,8 +28,8 @@ static inline struct cache_scope rig_scope(const char *tenant)
 }
 
 /* The key of one user question under one system prompt. */
-static inline bool rig_key_system(struct cache *c, const char *tenant, const char *system, const char *question,
-                                  struct cache_key *out)
+static inline bool rig_key_system(struct cache *c, const char *tenant, const char *system,
+                                  const char *question, struct cache_key *out)
 {
     struct buf body;
     struct openai_request r;
@@ -59,10 +59,13 @@ static inline bool rig_answer(struct openai_answer *a, const char *text, const c
     struct buf body;
     struct errmsg e = {0};
     buf_init(&body, 8 << 20);
-    buf_z(&body, "{\"id\":\"x\",\"object\":\"chat.completion\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,\"message\":"
+    buf_z(&body, "{\"id\":\"x\",\"object\":\"chat.completion\",\"created\":1,\"model\":\"m\","
+                 "\"choices\":[{\"index\":0,\"message\":"
                  "{\"role\":\"assistant\",\"content\":");
     json_write_string(&body, str_of(text));
-    buf_printf(&body, "},\"finish_reason\":\"%s\"}],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4,\"total_tokens\":7}}",
+    buf_printf(&body,
+               "},\"finish_reason\":\"%s\"}],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":"
+               "4,\"total_tokens\":7}}",
                finish);
     enum err code = openai_answer_parse(a, OPENAI_CHAT, buf_view(&body), &e);
     if (code != OK) printf("    %s\n", e.text);
@@ -90,7 +93,8 @@ static inline void rig_look(void *arg)
 }
 static inline bool rig_until(struct loop *l, bool (*holds)(void *arg), void *arg, int ms)
 {
-    struct rig_wait w = {.loop = l, .holds = holds, .arg = arg, .until_ms = clock_ms() + (uint64_t)ms};
+    struct rig_wait w = {
+        .loop = l, .holds = holds, .arg = arg, .until_ms = clock_ms() + (uint64_t)ms};
     w.timer = loop_timer_new(l, rig_look, &w);
     loop_timer_arm(w.timer, 0);
     loop_run(l);
@@ -115,7 +119,8 @@ static inline void rig_note(void *arg, const struct cache_found *f)
     r->age_s = f->age_s;
     snprintf(r->reason, sizeof r->reason, "%s", f->reason);
     snprintf(r->entry, sizeof r->entry, "%s", f->entry_id);
-    struct str s = f->answer ? json_member_str(f->answer->choices[0].message, "content") : (struct str){"", 0};
+    struct str s =
+        f->answer ? json_member_str(f->answer->choices[0].message, "content") : (struct str){"", 0};
     snprintf(r->text, sizeof r->text, "%.*s", (int)s.n, s.p ? s.p : "");
 }
 static inline bool rig_noted(void *arg)
@@ -124,7 +129,8 @@ static inline bool rig_noted(void *arg)
 }
 
 /* Looks up and waits. calls stays 0 when nothing came within 5 s. */
-static inline struct rig_found rig_find_with(struct loop *l, struct cache *c, const struct cache_key *k,
+static inline struct rig_found rig_find_with(struct loop *l, struct cache *c,
+                                             const struct cache_key *k,
                                              const struct cache_lookup_options *o)
 {
     struct rig_found f = {0};
@@ -142,7 +148,8 @@ static inline struct rig_found rig_find(struct loop *l, struct cache *c, const c
     cache_key_fini(&k);
     return f;
 }
-static inline const char *rig_keep_ttl(struct cache *c, const char *question, const char *text, int64_t ttl_s, char id[36])
+static inline const char *rig_keep_ttl(struct cache *c, const char *question, const char *text,
+                                       int64_t ttl_s, char id[36])
 {
     struct cache_key k;
     struct openai_answer a = {0};

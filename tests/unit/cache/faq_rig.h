@@ -6,7 +6,8 @@
 #include "tests/check.h"
 
 /* Calls fn for each line's object; false when the file is missing or a line is no JSON. */
-static inline bool rig_each_line(const char *path, void (*fn)(void *arg, const json_t *line), void *arg)
+static inline bool rig_each_line(const char *path, void (*fn)(void *arg, const json_t *line),
+                                 void *arg)
 {
     FILE *f = fopen(path, "r");
     char line[16384];

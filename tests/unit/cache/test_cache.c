@@ -20,8 +20,9 @@ static bool open_rig_with(struct rig *r, const struct cache_options *o, int queu
     memset(r, 0, sizeof *r);
     r->metrics = metrics_new();
     r->workers = workers_new(1, 64);
-    bool ok = loop_new(&r->loop, &e) == OK && embedder_open(&r->embedder, RIG_EMBEDDER, &eo, &e) == OK &&
-              cache_open(&r->cache, r->loop, NULL, r->embedder, r->workers, r->metrics, o, &e) == OK;
+    bool ok =
+        loop_new(&r->loop, &e) == OK && embedder_open(&r->embedder, RIG_EMBEDDER, &eo, &e) == OK &&
+        cache_open(&r->cache, r->loop, NULL, r->embedder, r->workers, r->metrics, o, &e) == OK;
     if (!ok) printf("    %s\n", e.text);
     return ok;
 }
@@ -40,7 +41,8 @@ static void close_rig(struct rig *r)
     metrics_free(r->metrics);
 }
 
-static const struct cache_options USUAL = {.ns = "test", .exact = true, .semantic = true, .embed_deadline_ms = 5000, .secret = 7};
+static const struct cache_options USUAL = {
+    .ns = "test", .exact = true, .semantic = true, .embed_deadline_ms = 5000, .secret = 7};
 
 static void settle(struct rig *r)
 {
@@ -71,7 +73,8 @@ TEST(a_rewording_hits_and_a_swapped_word_does_not)
     REQUIRE(open_rig(&r, &USUAL));
     CHECK(!rig_keep(r.cache, "How do I reset my password?", "Press Forgot."));
     CHECK(!rig_keep(r.cache,
-                    "\xe4\xbf\xa1\xe7\x94\xa8\xe5\x8d\xa1\xe4\xb8\xa2\xe4\xba\x86\xe6\x80\x8e\xe4\xb9\x88\xe5\x8a\x9e\xef\xbc\x9f",
+                    "\xe4\xbf\xa1\xe7\x94\xa8\xe5\x8d\xa1\xe4\xb8\xa2\xe4\xba\x86\xe6\x80\x8e\xe4"
+                    "\xb9\x88\xe5\x8a\x9e\xef\xbc\x9f",
                     "hotline"));
     settle(&r);
     struct rig_found f = rig_find(r.loop, r.cache, "How can I reset my password?");
@@ -99,9 +102,13 @@ TEST(another_system_prompt_or_tenant_never_matches)
     const struct {
         const char *tenant, *system;
         enum cache_result want;
-    } cases[] = {{"t", "s", CACHE_SEMANTIC}, {"t", "another", CACHE_MISS}, {"u", "s", CACHE_MISS}, {"", "s", CACHE_MISS}};
+    } cases[] = {{"t", "s", CACHE_SEMANTIC},
+                 {"t", "another", CACHE_MISS},
+                 {"u", "s", CACHE_MISS},
+                 {"", "s", CACHE_MISS}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        REQUIRE(rig_key_system(r.cache, cases[i].tenant, cases[i].system, "how can i reset my password", &k));
+        REQUIRE(rig_key_system(r.cache, cases[i].tenant, cases[i].system,
+                               "how can i reset my password", &k));
         struct rig_found f = rig_find_with(r.loop, r.cache, &k, &o);
         CHECK_INT(f.result, cases[i].want);
         cache_key_fini(&k);
@@ -194,7 +201,8 @@ TEST(memory_stays_under_its_budget_and_pushed_out_answers_leave_the_index)
     for (int i = 0; i < 400; i++) {
         char q[64];
         snprintf(q, sizeof q, "What does part number %d cost?", i);
-        CHECK(!rig_keep(r.cache, q, "An answer of some length, so that entries have a size worth counting."));
+        CHECK(!rig_keep(r.cache, q,
+                        "An answer of some length, so that entries have a size worth counting."));
         if (i % 50 == 0) settle(&r);
     }
     settle(&r);
@@ -251,7 +259,8 @@ TEST(closing_with_look_ups_under_way_answers_none_and_leaks_nothing)
     rig_until(r.loop, NULL, NULL, 1);
     close_rig(&r);
     int calls = 0;
-    for (int i = 0; i < 8; i++) calls += f[i].calls, cache_key_fini(&k[i]);
+    for (int i = 0; i < 8; i++)
+        calls += f[i].calls, cache_key_fini(&k[i]);
     CHECK(calls <= 5);
 }
 

@@ -38,7 +38,8 @@ static bool open_replica(struct rig *r, struct replica *x)
                               .secret = 7,
                               .redis_url = r->f.url};
     bool ok = redis_open(&x->link, r->f.loop, &ro, &e) == OK &&
-              cache_open(&x->cache, r->f.loop, x->link, r->embedder, r->workers, r->metrics, &o, &e) == OK;
+              cache_open(&x->cache, r->f.loop, x->link, r->embedder, r->workers, r->metrics, &o,
+                         &e) == OK;
     if (!ok) printf("    %s\n", e.text);
     return ok && rig_until(r->f.loop, synced, x, 5000);
 }
@@ -56,7 +57,8 @@ static bool open_rig(struct rig *r, bool two)
     struct errmsg e = {0};
     struct embedder_options eo = {0};
     memset(r, 0, sizeof *r);
-    if (!fixture_open(&r->f) || embedder_open(&r->embedder, RIG_EMBEDDER, &eo, &e) != OK) return false;
+    if (!fixture_open(&r->f) || embedder_open(&r->embedder, RIG_EMBEDDER, &eo, &e) != OK)
+        return false;
     r->metrics = metrics_new();
     r->workers = workers_new(1, 64);
     return open_replica(r, &r->a) && (!two || open_replica(r, &r->b));
@@ -82,7 +84,8 @@ static struct rig_found find(struct rig *r, struct replica *x, const char *q)
 }
 
 /* Looks up until the result is the wanted one or a second is over. */
-static struct rig_found find_within_a_second(struct rig *r, struct replica *x, const char *q, enum cache_result want)
+static struct rig_found find_within_a_second(struct rig *r, struct replica *x, const char *q,
+                                             enum cache_result want)
 {
     uint64_t until = clock_ms() + 1000;
     struct rig_found f = find(r, x, q);
@@ -93,7 +96,7 @@ static struct rig_found find_within_a_second(struct rig *r, struct replica *x, c
     return f;
 }
 
-#define NEEDS_SERVER()                                                                                                             \
+#define NEEDS_SERVER()                                                                             \
     if (!fixture_server_exists()) SKIP("no redis-server in PATH")
 
 TEST(a_replica_sees_what_another_kept_exactly_and_similarly)
@@ -104,7 +107,8 @@ TEST(a_replica_sees_what_another_kept_exactly_and_similarly)
     /* b asks first, so that its partition is loaded and must follow the log */
     CHECK_INT(find(&r, &r.b, "How can I reset my password?").result, CACHE_MISS);
     CHECK(!rig_keep(r.a.cache, "How do I reset my password?", "Press Forgot."));
-    struct rig_found f = find_within_a_second(&r, &r.b, "How can I reset my password?", CACHE_SEMANTIC);
+    struct rig_found f =
+        find_within_a_second(&r, &r.b, "How can I reset my password?", CACHE_SEMANTIC);
     CHECK_INT(f.result, CACHE_SEMANTIC);
     CHECK_Z(f.text, "Press Forgot.");
     CHECK_INT(find(&r, &r.b, "How do I reset my password?").result, CACHE_EXACT);
@@ -118,11 +122,15 @@ TEST(a_removal_reaches_every_replica_within_a_second)
     char id[36];
     REQUIRE(open_rig(&r, true));
     CHECK(!rig_keep_ttl(r.a.cache, "How do I reset my password?", "Press Forgot.", 0, id));
-    CHECK_INT(find_within_a_second(&r, &r.b, "How do I reset my password?", CACHE_EXACT).result, CACHE_EXACT);
-    CHECK_INT(find_within_a_second(&r, &r.b, "How can I reset my password?", CACHE_SEMANTIC).result, CACHE_SEMANTIC);
+    CHECK_INT(find_within_a_second(&r, &r.b, "How do I reset my password?", CACHE_EXACT).result,
+              CACHE_EXACT);
+    CHECK_INT(find_within_a_second(&r, &r.b, "How can I reset my password?", CACHE_SEMANTIC).result,
+              CACHE_SEMANTIC);
     cache_forget(r.b.cache, str_of(id), NULL, NULL);
-    CHECK_INT(find_within_a_second(&r, &r.a, "How do I reset my password?", CACHE_MISS).result, CACHE_MISS);
-    CHECK_INT(find_within_a_second(&r, &r.a, "How can I reset my password?", CACHE_MISS).result, CACHE_MISS);
+    CHECK_INT(find_within_a_second(&r, &r.a, "How do I reset my password?", CACHE_MISS).result,
+              CACHE_MISS);
+    CHECK_INT(find_within_a_second(&r, &r.a, "How can I reset my password?", CACHE_MISS).result,
+              CACHE_MISS);
     CHECK_INT(find(&r, &r.b, "How do I reset my password?").result, CACHE_MISS);
     close_rig(&r);
 }
@@ -133,11 +141,13 @@ TEST(a_newer_answer_replaces_the_older_one_everywhere)
     struct rig r;
     REQUIRE(open_rig(&r, true));
     CHECK(!rig_keep(r.a.cache, "How do I reset my password?", "old"));
-    CHECK_INT(find_within_a_second(&r, &r.b, "How do I reset my password?", CACHE_EXACT).result, CACHE_EXACT);
+    CHECK_INT(find_within_a_second(&r, &r.b, "How do I reset my password?", CACHE_EXACT).result,
+              CACHE_EXACT);
     CHECK(!rig_keep(r.a.cache, "How do I reset my password?", "new"));
     uint64_t until = clock_ms() + 1000;
     struct rig_found f = find(&r, &r.b, "How do I reset my password?");
-    while (strcmp(f.text, "new") && clock_ms() < until) run(&r, 20), f = find(&r, &r.b, "How do I reset my password?");
+    while (strcmp(f.text, "new") && clock_ms() < until)
+        run(&r, 20), f = find(&r, &r.b, "How do I reset my password?");
     CHECK_Z(f.text, "new");
     CHECK_Z(find(&r, &r.b, "how can i reset my password").text, "new");
     close_rig(&r);
@@ -157,12 +167,14 @@ TEST(a_restarted_process_finds_what_was_stored)
     CHECK(!rig_keep(r.a.cache, "How do I reset my password?", "Press Forgot."));
     struct embedder_stats es = {.queued = 1};
     uint64_t until = clock_ms() + 20000;
-    do run(&r, 500), embedder_stats_read(r.embedder, &es);
+    do
+        run(&r, 500), embedder_stats_read(r.embedder, &es);
     while ((es.queued || es.answered < 451) && clock_ms() < until);
     run(&r, 500);
     close_replica(&r.a);
     REQUIRE(open_replica(&r, &r.a));
-    struct rig_found f = find_within_a_second(&r, &r.a, "How can I reset my password?", CACHE_SEMANTIC);
+    struct rig_found f =
+        find_within_a_second(&r, &r.a, "How can I reset my password?", CACHE_SEMANTIC);
     CHECK_INT(f.result, CACHE_SEMANTIC);
     CHECK_Z(f.text, "Press Forgot.");
     CHECK_INT(find(&r, &r.a, "What does part number 17 cost?").result, CACHE_EXACT);
@@ -179,7 +191,8 @@ TEST(flushing_redis_empties_every_replica)
     struct rig r;
     REQUIRE(open_rig(&r, true));
     CHECK(!rig_keep(r.a.cache, "How do I reset my password?", "Press Forgot."));
-    CHECK_INT(find_within_a_second(&r, &r.b, "How can I reset my password?", CACHE_SEMANTIC).result, CACHE_SEMANTIC);
+    CHECK_INT(find_within_a_second(&r, &r.b, "How can I reset my password?", CACHE_SEMANTIC).result,
+              CACHE_SEMANTIC);
     redis_commandf(r.a.link, 0, NULL, NULL, "FLUSHALL");
     run(&r, 1500);
     for (struct replica *x = &r.a; x; x = x == &r.a ? &r.b : NULL) {
@@ -187,7 +200,8 @@ TEST(flushing_redis_empties_every_replica)
         CHECK_INT(find(&r, x, "How can I reset my password?").result, CACHE_MISS);
     }
     CHECK(!rig_keep(r.b.cache, "How do I reset my password?", "again"));
-    CHECK_Z(find_within_a_second(&r, &r.a, "How can I reset my password?", CACHE_SEMANTIC).text, "again");
+    CHECK_Z(find_within_a_second(&r, &r.a, "How can I reset my password?", CACHE_SEMANTIC).text,
+            "again");
     close_rig(&r);
 }
 
@@ -212,15 +226,18 @@ TEST(with_redis_killed_the_cache_goes_on_in_process_and_writes_when_it_is_back)
     CHECK_INT(f.calls, 1);
     CHECK_INT(f.result, CACHE_MISS);
     uint64_t t = clock_ms();
-    for (int i = 0; i < 50; i++) (void)find(&r, &r.b, "What else is there?");
+    for (int i = 0; i < 50; i++)
+        (void)find(&r, &r.b, "What else is there?");
     CHECK(clock_ms() - t < 2000); /* a dead Redis costs a look-up nothing */
     REQUIRE(fixture_start(&r.f)); /* empty: it kept nothing on disk */
     t = clock_ms();
-    do run(&r, 50), f = find(&r, &r.b, "How do I reset my password?");
+    do
+        run(&r, 50), f = find(&r, &r.b, "How do I reset my password?");
     while (f.result != CACHE_EXACT && clock_ms() - t < 5000);
     CHECK_INT(f.result, CACHE_EXACT);
     CHECK_Z(f.text, "Press Forgot.");
-    CHECK_INT(find_within_a_second(&r, &r.b, "how can i reset my password", CACHE_SEMANTIC).result, CACHE_SEMANTIC);
+    CHECK_INT(find_within_a_second(&r, &r.b, "how can i reset my password", CACHE_SEMANTIC).result,
+              CACHE_SEMANTIC);
     close_rig(&r);
 }
 
@@ -237,7 +254,8 @@ TEST(a_stalled_redis_costs_its_deadline_once)
     CHECK_INT(f.result, CACHE_MISS);
     CHECK(first < 1500);
     t = clock_ms();
-    for (int i = 0; i < 20; i++) CHECK_INT(find(&r, &r.a, "Another question entirely").calls, 1);
+    for (int i = 0; i < 20; i++)
+        CHECK_INT(find(&r, &r.a, "Another question entirely").calls, 1);
     CHECK(clock_ms() - t < 1000);
     kill(r.f.pid, SIGCONT);
     close_rig(&r);
@@ -254,7 +272,8 @@ TEST(an_entry_in_redis_that_does_not_fit_or_cannot_be_read_is_never_served)
     run(&r, 300);
     snprintf(key, sizeof key, "deja:{test}:e:%s", id);
     snprintf(key2, sizeof key2, "deja:{test}:e:%s", other);
-    redis_commandf(r.a.link, 0, NULL, NULL, "COPY %s %s REPLACE", key2, key); /* as if two keys had collided */
+    redis_commandf(r.a.link, 0, NULL, NULL, "COPY %s %s REPLACE", key2,
+                   key); /* as if two keys had collided */
     run(&r, 100);
     CHECK_INT(find(&r, &r.b, "How do I reset my password?").result, CACHE_MISS);
     redis_commandf(r.a.link, 0, NULL, NULL, "DEL %s", key);
@@ -276,7 +295,8 @@ TEST(redis_forgets_entries_after_their_time)
     char id[36];
     REQUIRE(open_rig(&r, true));
     CHECK(!rig_keep_ttl(r.a.cache, "How do I reset my password?", "Press Forgot.", 1, id));
-    CHECK_INT(find_within_a_second(&r, &r.b, "How do I reset my password?", CACHE_EXACT).result, CACHE_EXACT);
+    CHECK_INT(find_within_a_second(&r, &r.b, "How do I reset my password?", CACHE_EXACT).result,
+              CACHE_EXACT);
     run(&r, 2200);
     CHECK_INT(find(&r, &r.b, "How do I reset my password?").result, CACHE_MISS);
     CHECK_INT(find(&r, &r.b, "How can I reset my password?").result, CACHE_MISS);
@@ -294,7 +314,8 @@ static void note_reply(void *arg, enum err code, const struct redis_reply *reply
     s->came = true;
     if (code != OK) return;
     s->kind = reply->kind;
-    snprintf(s->text, sizeof s->text, "%.*s", (int)reply->text.n, reply->text.p ? reply->text.p : "");
+    snprintf(s->text, sizeof s->text, "%.*s", (int)reply->text.n,
+             reply->text.p ? reply->text.p : "");
 }
 
 TEST(the_functions_refuse_wrong_arguments_with_what_would_be_right)
@@ -304,22 +325,29 @@ TEST(the_functions_refuse_wrong_arguments_with_what_would_be_right)
     REQUIRE(open_rig(&r, false));
     static const struct {
         const char *args, *says;
-    } cases[] = {{"FCALL deja_put 1 k x", "needs 4 keys"},
-                 {"FCALL deja_put 4 {k}a {k}b {k}c {k}d short 1 1 1000 src p f v", "32 hex digits"},
-                 {"FCALL deja_put 4 {k}a {k}b {k}c {k}d 0123456789abcdef0123456789abcdef 99 0 1000 src p f v", "ttl_s"},
-                 {"FCALL deja_put 4 {k}a {k}b {k}c {k}d 0123456789abcdef0123456789abcdef 99 1 5 src p f v", "log_items_max"},
-                 {"FCALL deja_put 4 {k}a {k}b {k}c {k}d 0123456789abcdef0123456789abcdef 99 1 1000 src p f", "pairs"},
-                 {"FCALL deja_del 2 {k}a {k}b x", "4 arguments"},
-                 {"FCALL deja_epoch 1 {k}b x", "log_items_max"}};
+    } cases[] = {
+        {"FCALL deja_put 1 k x", "needs 4 keys"},
+        {"FCALL deja_put 4 {k}a {k}b {k}c {k}d short 1 1 1000 src p f v", "32 hex digits"},
+        {"FCALL deja_put 4 {k}a {k}b {k}c {k}d 0123456789abcdef0123456789abcdef 99 0 1000 src p f "
+         "v",
+         "ttl_s"},
+        {"FCALL deja_put 4 {k}a {k}b {k}c {k}d 0123456789abcdef0123456789abcdef 99 1 5 src p f v",
+         "log_items_max"},
+        {"FCALL deja_put 4 {k}a {k}b {k}c {k}d 0123456789abcdef0123456789abcdef 99 1 1000 src p f",
+         "pairs"},
+        {"FCALL deja_del 2 {k}a {k}b x", "4 arguments"},
+        {"FCALL deja_epoch 1 {k}b x", "log_items_max"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct str argv[24], rest = str_of(cases[i].args);
         struct reply_seen seen = {0};
         int n = 0;
-        while (n < 24 && str_next(&rest, ' ', &argv[n])) n++;
+        while (n < 24 && str_next(&rest, ' ', &argv[n]))
+            n++;
         redis_command(r.a.link, n, argv, 1000, note_reply, &seen);
         run(&r, 50);
         CHECK(seen.came && seen.kind == REDIS_ERROR);
-        CHECK_AT(strstr(seen.text, cases[i].says) != NULL, "%s: says \"%s\"", cases[i].args, seen.text);
+        CHECK_AT(strstr(seen.text, cases[i].says) != NULL, "%s: says \"%s\"", cases[i].args,
+                 seen.text);
     }
     struct reply_seen keys = {0};
     redis_commandf(r.a.link, 1000, note_reply, &keys, "GET %s", "{k}a");
@@ -334,7 +362,8 @@ TEST(an_epoch_makes_every_replica_forget_what_redis_has_not_got)
     struct rig r;
     REQUIRE(open_rig(&r, true));
     CHECK(!rig_keep(r.a.cache, "How do I reset my password?", "Press Forgot."));
-    CHECK_INT(find_within_a_second(&r, &r.b, "How do I reset my password?", CACHE_EXACT).result, CACHE_EXACT);
+    CHECK_INT(find_within_a_second(&r, &r.b, "How do I reset my password?", CACHE_EXACT).result,
+              CACHE_EXACT);
     struct cache_key k;
     char id[33], key[64];
     REQUIRE(rig_key(r.a.cache, "How do I reset my password?", &k));
@@ -345,8 +374,10 @@ TEST(an_epoch_makes_every_replica_forget_what_redis_has_not_got)
     run(&r, 100);
     CHECK_INT(find(&r, &r.b, "How do I reset my password?").result, CACHE_EXACT);
     redis_commandf(r.a.link, 0, NULL, NULL, "FCALL deja_epoch 1 deja:{test}:log me 1000");
-    CHECK_INT(find_within_a_second(&r, &r.b, "How do I reset my password?", CACHE_MISS).result, CACHE_MISS);
-    CHECK_INT(find_within_a_second(&r, &r.a, "How do I reset my password?", CACHE_MISS).result, CACHE_MISS);
+    CHECK_INT(find_within_a_second(&r, &r.b, "How do I reset my password?", CACHE_MISS).result,
+              CACHE_MISS);
+    CHECK_INT(find_within_a_second(&r, &r.a, "How do I reset my password?", CACHE_MISS).result,
+              CACHE_MISS);
     close_rig(&r);
 }
 

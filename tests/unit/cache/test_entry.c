@@ -11,7 +11,8 @@
 static struct entry sample(unsigned char *vec, size_t dim)
 {
     float v[64];
-    for (size_t i = 0; i < dim; i++) v[i] = 1.0f / sqrtf((float)dim) * (i % 2 ? -1 : 1);
+    for (size_t i = 0; i < dim; i++)
+        v[i] = 1.0f / sqrtf((float)dim) * (i % 2 ? -1 : 1);
     entry_pack_vector(v, dim, vec);
     return (struct entry){.id = {1, 2},
                           .check = {3, 4},
@@ -40,13 +41,16 @@ TEST(an_entry_survives_its_written_form)
     struct errmsg why = {0};
     entry_write(&e, values, texts);
     REQUIRE(entry_read(e.id, values, N_ENTRY_FIELDS, true, &back, &why) == OK);
-    CHECK(hash_eq(back.id, e.id) && hash_eq(back.check, e.check) && hash_eq(back.partition, e.partition) && back.kind == e.kind);
-    CHECK(str_eq(back.tenant, e.tenant) && str_eq(back.model, e.model) && str_eq(back.question, e.question) &&
-          str_eq(back.answer, e.answer) && str_eq(back.tags, e.tags) && str_eq(back.vector, e.vector));
-    CHECK(back.created_s == 1000 && back.ttl_s == 60 && back.latency_ms == 7 && back.prompt_tokens == 8 &&
-          back.completion_tokens == 9);
+    CHECK(hash_eq(back.id, e.id) && hash_eq(back.check, e.check) &&
+          hash_eq(back.partition, e.partition) && back.kind == e.kind);
+    CHECK(str_eq(back.tenant, e.tenant) && str_eq(back.model, e.model) &&
+          str_eq(back.question, e.question) && str_eq(back.answer, e.answer) &&
+          str_eq(back.tags, e.tags) && str_eq(back.vector, e.vector));
+    CHECK(back.created_s == 1000 && back.ttl_s == 60 && back.latency_ms == 7 &&
+          back.prompt_tokens == 8 && back.completion_tokens == 9);
     struct entry *copy = entry_copy(&back);
-    CHECK(str_eq(copy->question, e.question) && copy->question.p != e.question.p && copy->bytes > sizeof *copy);
+    CHECK(str_eq(copy->question, e.question) && copy->question.p != e.question.p &&
+          copy->bytes > sizeof *copy);
     entry_free(copy);
     CHECK(!entry_expired(&back, 1059) && entry_expired(&back, 1060));
 }
@@ -92,7 +96,8 @@ TEST(a_spoilt_field_is_named_and_refused)
     struct errmsg why = {0};
     entry_write(&e, values, texts);
     values[EF_ANSWER] = (struct str){NULL, 0};
-    CHECK_INT(entry_read(e.id, values, N_ENTRY_FIELDS, false, &back, &why), OK); /* the index does not need it */
+    CHECK_INT(entry_read(e.id, values, N_ENTRY_FIELDS, false, &back, &why),
+              OK); /* the index does not need it */
     CHECK_INT(entry_read(e.id, values, 3, true, &back, &why), ERR_CORRUPT); /* too few fields */
 }
 
@@ -131,11 +136,15 @@ TEST(vectors_come_back_within_half_precision_and_bad_ones_not_at_all)
         float v[384], back[384];
         unsigned char packed[768];
         double len = 0, dot = 0;
-        for (int i = 0; i < 384; i++) v[i] = (float)(rng_f64(&r) - 0.5) * (i % 50 == 0 ? 1e-6f : 1.0f), len += (double)v[i] * v[i];
-        for (int i = 0; i < 384; i++) v[i] = (float)(v[i] / sqrt(len));
+        for (int i = 0; i < 384; i++)
+            v[i] = (float)(rng_f64(&r) - 0.5) * (i % 50 == 0 ? 1e-6f : 1.0f),
+            len += (double)v[i] * v[i];
+        for (int i = 0; i < 384; i++)
+            v[i] = (float)(v[i] / sqrt(len));
         entry_pack_vector(v, 384, packed);
         REQUIRE(entry_unpack_vector((struct str){(char *)packed, 768}, 384, back) == OK);
-        for (int i = 0; i < 384; i++) dot += (double)v[i] * back[i];
+        for (int i = 0; i < 384; i++)
+            dot += (double)v[i] * back[i];
         CHECK_NEAR(dot, 1.0, 1e-6);
         CHECK_INT(entry_unpack_vector((struct str){(char *)packed, 766}, 384, back), ERR_CORRUPT);
         packed[1] = 0x7c; /* infinity */

@@ -16,8 +16,8 @@ static struct guard_verdict check(struct str a, struct str b)
     if (!guard) guard = guard_new(), lexicon = guard_lexicon_new();
     guard_check(guard, a, b, &v);
     guard_check(guard, b, a, &w);
-    CHECK_AT(v.allowed == w.allowed && v.same == w.same, "not symmetric: \"" STR_FMT "\" / \"" STR_FMT "\"", STR_ARG(a),
-             STR_ARG(b));
+    CHECK_AT(v.allowed == w.allowed && v.same == w.same,
+             "not symmetric: \"" STR_FMT "\" / \"" STR_FMT "\"", STR_ARG(a), STR_ARG(b));
     return v;
 }
 
@@ -30,11 +30,13 @@ static void check_pairs(const struct pair *p, size_t n)
     for (size_t i = 0; i < n; i++) {
         struct guard_verdict v = check(str_of(p[i].a), str_of(p[i].b));
         if (!p[i].by)
-            CHECK_AT(v.same, "\"%s\" / \"%s\": refused by %s (%s)", p[i].a, p[i].b, v.refused_by, v.detail);
+            CHECK_AT(v.same, "\"%s\" / \"%s\": refused by %s (%s)", p[i].a, p[i].b, v.refused_by,
+                     v.detail);
         else if (!*p[i].by)
             CHECK_AT(!v.allowed, "\"%s\" / \"%s\": allowed", p[i].a, p[i].b);
         else
-            CHECK_AT(!v.allowed && !strcmp(v.refused_by, p[i].by), "\"%s\" / \"%s\": %s, not %s (%s)", p[i].a, p[i].b,
+            CHECK_AT(!v.allowed && !strcmp(v.refused_by, p[i].by),
+                     "\"%s\" / \"%s\": %s, not %s (%s)", p[i].a, p[i].b,
                      v.allowed ? "allowed" : v.refused_by, p[i].by, v.detail);
     }
 }
@@ -46,7 +48,8 @@ TEST(close_rewordings_are_the_same_question)
         {"How can I reset my password?", "How do I reset my password?", NULL},
         {"how to reset password", "How do I reset my password?", NULL},
         {"HOW DO I RESET MY PASSWORD", "How do I reset my password?", NULL},
-        {"Hi, could you please tell me how I can reset my password? Thanks!", "How do I reset my password?", NULL},
+        {"Hi, could you please tell me how I can reset my password? Thanks!",
+         "How do I reset my password?", NULL},
         {"What is the best way to reset my password?", "How do I reset my password?", NULL},
         {"How do I reset my pasword?", "How do I reset my password?", NULL},
         {"I can't log in", "I am unable to log in", NULL},
@@ -62,7 +65,8 @@ TEST(close_rewordings_are_the_same_question)
         {"What is ten percent of 50?", "What is 10% of 50?", NULL},
         {"Is it not impossible to get a refund?", "Is it possible to get a refund?", NULL},
         {"Isn't the museum open today?", "Is the museum open today?", NULL},
-        {"\xef\xbc\xa8\xef\xbd\x8f\xef\xbd\x97 do I pay\xef\xbc\x9f", "How do I pay?", NULL}, /* full width */
+        {"\xef\xbc\xa8\xef\xbd\x8f\xef\xbd\x97 do I pay\xef\xbc\x9f", "How do I pay?",
+         NULL}, /* full width */
         {"Distance between Oslo and Bergen", "Distance between Bergen and Oslo", NULL},
         {"In Python, how do I sort a list?", "How do I sort a list in Python?", NULL},
         {"信用卡丢了怎么办？", "您好，我的信用卡遗失了，请问要怎么处理？", NULL},
@@ -120,8 +124,8 @@ TEST(denial_quantity_kind_of_question_and_duty_must_be_equal)
         {"Which rooms allow smoking?", "Which rooms do not allow smoking?", "negation"},
         {"Can I travel with a passport?", "Can I travel without a passport?", "negation"},
         {"Why does my printer sleep?", "Why does my printer never sleep?", "negation"},
-        {"Is it based on reading that has changed and bleeds", "Is it based on reading that hasn't changed and doesn't bleed",
-         "negation"},
+        {"Is it based on reading that has changed and bleeds",
+         "Is it based on reading that hasn't changed and doesn't bleed", "negation"},
         {"Do all students pay?", "Do some students pay?", "quantifier"},
         {"Delete one message", "Delete all messages", "quantifier"},
         {"Only members may vote", "Members may only vote", "quantifier"},
@@ -150,7 +154,8 @@ TEST(denial_quantity_kind_of_question_and_duty_must_be_equal)
 TEST(opposites_order_identifiers_scripts_and_single_words_must_be_equal)
 {
     static const struct pair p[] = {
-        {"How do I open an account before Monday?", "How do I open an account after Monday?", "antonym"},
+        {"How do I open an account before Monday?", "How do I open an account after Monday?",
+         "antonym"},
         {"How do I turn on dark mode?", "How do I turn off dark mode?", "antonym"},
         {"How do I lock a document?", "How do I unlock a document?", "antonym"},
         {"Cities larger than Munich", "Cities smaller than Munich", "antonym"},
@@ -173,7 +178,8 @@ TEST(opposites_order_identifiers_scripts_and_single_words_must_be_equal)
         {"Is the hotel near?", "Is the hostel near?", "replaced_word"},
         {"Capital of Austria", "Capital of Australia", "replaced_word"},
         {"What is gravity?", "什么是重力?", "script"},
-        {"Wie kann ich mein Konto mit der App verbinden", "How can I connect my account with the app", "language"},
+        {"Wie kann ich mein Konto mit der App verbinden",
+         "How can I connect my account with the app", "language"},
         {"怎么打开定位", "怎么关闭定位", "antonym"},
         {"怎么收快递", "怎么寄快递", ""},
         {"饭前吃什么药", "饭后吃什么药", ""},
@@ -200,7 +206,8 @@ TEST(odd_input_is_refused_and_harmless)
     CHECK(!check(STR("yes"), STR("no")).allowed);
     struct str nul = {"a\0b", 3};
     CHECK(check(nul, nul).same);
-    for (size_t n = 1; n < 700; n++) check((struct str){text, n}, (struct str){text, n + 1});
+    for (size_t n = 1; n < 700; n++)
+        check((struct str){text, n}, (struct str){text, n + 1});
 }
 
 /* --- variants of every FAQ question */
@@ -225,7 +232,8 @@ static void expect_same(struct sweep *s, const char *a, struct str b, const char
     s->made++;
     if (v.same) return;
     s->missed++;
-    CHECK_AT(false, "%s: \"%s\" / \"" STR_FMT "\" refused by %s (%s)", kind, a, STR_ARG(b), v.refused_by, v.detail);
+    CHECK_AT(false, "%s: \"%s\" / \"" STR_FMT "\" refused by %s (%s)", kind, a, STR_ARG(b),
+             v.refused_by, v.detail);
 }
 
 static void collect(void *arg, const json_t *line)
@@ -236,11 +244,13 @@ static void collect(void *arg, const json_t *line)
     guard_text_read(&t, lexicon, json_member_str(line, "q"));
     for (size_t i = 0; i < t.n && s->n_words < 512; i++)
         if (t.tokens[i].content && t.tokens[i].kind <= GT_HAN && t.tokens[i].text.n > 2)
-            s->words[s->n_words++] = (struct str){xstrndup(t.tokens[i].text.p, t.tokens[i].text.n), t.tokens[i].text.n};
+            s->words[s->n_words++] =
+                (struct str){xstrndup(t.tokens[i].text.p, t.tokens[i].text.n), t.tokens[i].text.n};
 }
 
 /* The folded question with tokens i and j replaced. */
-static const char *rebuilt(const struct guard_text *t, size_t i, struct str at_i, size_t j, struct str at_j, char out[2048])
+static const char *rebuilt(const struct guard_text *t, size_t i, struct str at_i, size_t j,
+                           struct str at_j, char out[2048])
 {
     size_t n = 0;
     for (size_t k = 0; k < t->n; k++) {
@@ -254,7 +264,9 @@ static const char *rebuilt(const struct guard_text *t, size_t i, struct str at_i
 static bool joined(const struct guard_text *t, size_t i, size_t j)
 {
     for (size_t k = i + 1; k < j; k++)
-        if (str_eqz(t->tokens[k].text, "and") || str_eqz(t->tokens[k].text, "or") || str_eqz(t->tokens[k].text, "和")) return true;
+        if (str_eqz(t->tokens[k].text, "and") || str_eqz(t->tokens[k].text, "or") ||
+            str_eqz(t->tokens[k].text, "和"))
+            return true;
     return false;
 }
 
@@ -271,15 +283,19 @@ static void make_different(void *arg, const json_t *line)
         for (size_t w = i % 7; w < s->n_words; w += 7) { /* every seventh word of the others */
             struct guard_text other;
             guard_text_read(&other, lexicon, s->words[w]);
-            bool fits = other.n == 1 && (other.tokens[0].kind == GT_HAN) == (t.tokens[i].kind == GT_HAN) &&
+            bool fits = other.n == 1 &&
+                        (other.tokens[0].kind == GT_HAN) == (t.tokens[i].kind == GT_HAN) &&
                         !guard_tokens_equal(&other.tokens[0], &t.tokens[i]);
-            if (fits) expect_refused(s, rebuilt(&t, i, s->words[w], t.n, s->words[w], out), q, "one word replaced");
+            if (fits)
+                expect_refused(s, rebuilt(&t, i, s->words[w], t.n, s->words[w], out), q,
+                               "one word replaced");
         }
         for (size_t j = i + 1; j < t.n; j++) {
-            bool swaps = t.tokens[j].content && t.tokens[j].kind <= GT_HAN && !guard_tokens_equal(&t.tokens[i], &t.tokens[j]) &&
-                         !joined(&t, i, j);
+            bool swaps = t.tokens[j].content && t.tokens[j].kind <= GT_HAN &&
+                         !guard_tokens_equal(&t.tokens[i], &t.tokens[j]) && !joined(&t, i, j);
             if (swaps && t.tokens[i].text.n > 2 && t.tokens[j].text.n > 2)
-                expect_refused(s, rebuilt(&t, i, t.tokens[j].text, j, t.tokens[i].text, out), q, "two words swapped");
+                expect_refused(s, rebuilt(&t, i, t.tokens[j].text, j, t.tokens[i].text, out), q,
+                               "two words swapped");
         }
     }
     for (size_t i = 1; i < t.n && !zh; i++) { /* not, behind each of the first words */
@@ -288,7 +304,8 @@ static void make_different(void *arg, const json_t *line)
         if (i <= 2 && t.tokens[i].kind == GT_WORD)
             expect_refused(s, rebuilt(&t, i, str_of(denied), t.n, q, out), q, "not inserted");
     }
-    static const char *const spots[][2] = {{"可以", "不可以"}, {"怎么", "怎么不"}, {"会", "不会"}, {"要", "不要"}, {"是", "不是"}};
+    static const char *const spots[][2] = {
+        {"可以", "不可以"}, {"怎么", "怎么不"}, {"会", "不会"}, {"要", "不要"}, {"是", "不是"}};
     for (size_t k = 0; k < 5 && zh; k++) {
         ptrdiff_t at = str_find(q, str_of(spots[k][0]));
         if (at < 0) continue;
@@ -300,7 +317,8 @@ static void make_different(void *arg, const json_t *line)
                                            {" on Monday", " on Friday"},
                                            {" in dollars", " in euros"},
                                            {" for order AB-12", " for order AB-13"}};
-    static const char *const zh_tails[][2] = {{"两件", "三件"}, {"周一", "周五"}, {"美元", "欧元"}, {"订单AB-12", "订单AB-13"}};
+    static const char *const zh_tails[][2] = {
+        {"两件", "三件"}, {"周一", "周五"}, {"美元", "欧元"}, {"订单AB-12", "订单AB-13"}};
     for (size_t k = 0; k < 4; k++) {
         snprintf(out, sizeof out, STR_FMT " %s", STR_ARG(q), zh ? zh_tails[k][0] : tails[k][0]);
         snprintf(with, sizeof with, STR_FMT " %s", STR_ARG(q), zh ? zh_tails[k][1] : tails[k][1]);
@@ -315,7 +333,8 @@ static void make_same(void *arg, const json_t *line)
     struct str q = json_member_str(line, "q"), bare = q;
     char out[2048];
     bool zh = guard_language(q) == 'z';
-    static const char *const en_heads[] = {"Please tell me: ", "hi, ", "Could you tell me, ", "Good morning! "};
+    static const char *const en_heads[] = {"Please tell me: ", "hi, ", "Could you tell me, ",
+                                           "Good morning! "};
     static const char *const zh_heads[] = {"请问", "你好，", "麻烦问一下，", "您好，请问"};
     for (size_t k = 0; k < 4; k++) {
         snprintf(out, sizeof out, "%s" STR_FMT, zh ? zh_heads[k] : en_heads[k], STR_ARG(q));
@@ -323,7 +342,8 @@ static void make_same(void *arg, const json_t *line)
     }
     snprintf(out, sizeof out, "  " STR_FMT "  %s ", STR_ARG(q), zh ? "谢谢！" : "Thanks!!");
     expect_same(s, out, q, "politeness behind");
-    while (bare.n && (str_ends(bare, STR("?")) || str_ends(bare, STR(".")) || str_ends(bare, STR("？"))))
+    while (bare.n &&
+           (str_ends(bare, STR("?")) || str_ends(bare, STR(".")) || str_ends(bare, STR("？"))))
         bare.n -= str_ends(bare, STR("？")) ? 3 : 1;
     snprintf(out, sizeof out, STR_FMT, STR_ARG(bare));
     expect_same(s, out, q, "punctuation");
@@ -350,10 +370,11 @@ static void sweep_file(const char *path)
     REQUIRE(rig_each_line(path, collect, &words));
     CHECK(rig_each_line(path, make_different, &words));
     CHECK(rig_each_line(path, make_same, &same));
-    printf("    %s: %d different variants, %d allowed; %d close rewordings, %d refused\n", strrchr(path, '/') + 1, words.made,
-           words.allowed, same.made, same.missed);
+    printf("    %s: %d different variants, %d allowed; %d close rewordings, %d refused\n",
+           strrchr(path, '/') + 1, words.made, words.allowed, same.made, same.missed);
     CHECK(words.made > 1000 && same.made > 400);
-    for (size_t i = 0; i < words.n_words; i++) mem_free((char *)(uintptr_t)words.words[i].p);
+    for (size_t i = 0; i < words.n_words; i++)
+        mem_free((char *)(uintptr_t)words.words[i].p);
 }
 
 TEST(no_variant_of_an_english_question_that_asks_something_else_is_allowed)
@@ -384,7 +405,8 @@ static void tally_pair(void *arg, const json_t *line)
     } else {
         t->diff_n++;
         t->diff_refused += !v.allowed;
-        CHECK_AT(!v.allowed, "\"" STR_FMT "\" / \"" STR_FMT "\" is allowed", STR_ARG(a), STR_ARG(b));
+        CHECK_AT(!v.allowed, "\"" STR_FMT "\" / \"" STR_FMT "\" is allowed", STR_ARG(a),
+                 STR_ARG(b));
     }
 }
 
@@ -407,14 +429,17 @@ static void tally_faq(void *arg, const json_t *line)
         t->diff_n++;
         t->diff_refused += !g.allowed;
         t->diff_same += g.same;
-        CHECK_AT(!g.same, "\"" STR_FMT "\" / \"" STR_FMT "\" counts as the same", STR_ARG(json_str(v)), STR_ARG(q));
+        CHECK_AT(!g.same, "\"" STR_FMT "\" / \"" STR_FMT "\" counts as the same",
+                 STR_ARG(json_str(v)), STR_ARG(q));
     }
 }
 
 static void print_tally(const char *name, const struct tally *t)
 {
-    printf("    %-14s same: %3d of %3d explained, %3d allowed; different: %3d of %3d refused, %d taken for the same\n", name,
-           t->same_same, t->same_n, t->same_allowed, t->diff_refused, t->diff_n, t->diff_same);
+    printf("    %-14s same: %3d of %3d explained, %3d allowed; different: %3d of %3d refused, %d "
+           "taken for the same\n",
+           name, t->same_same, t->same_n, t->same_allowed, t->diff_refused, t->diff_n,
+           t->diff_same);
 }
 
 TEST(of_the_question_pairs_no_different_one_is_allowed_and_a_third_of_the_same_ones_is_explained)
@@ -428,7 +453,8 @@ TEST(of_the_question_pairs_no_different_one_is_allowed_and_a_third_of_the_same_o
     print_tally("faq en", &faq[0]);
     print_tally("faq zh", &faq[1]);
     CHECK(pairs[0].same_same * 3 >= pairs[0].same_n && pairs[1].same_same * 3 >= pairs[1].same_n);
-    CHECK(faq[0].diff_refused * 10 >= faq[0].diff_n * 8 && faq[1].diff_refused * 10 >= faq[1].diff_n * 8);
+    CHECK(faq[0].diff_refused * 10 >= faq[0].diff_n * 8 &&
+          faq[1].diff_refused * 10 >= faq[1].diff_n * 8);
     guard_free(guard);
     guard_lexicon_free(lexicon);
     guard = NULL;

@@ -20,8 +20,8 @@ static const char *content(const char *s)
     for (size_t i = 0; i < text.n; i++) {
         const struct guard_token *k = &text.tokens[i];
         if (!k->content) continue;
-        n += (size_t)snprintf(out + n, sizeof out - n, "%s" STR_FMT "%s" STR_FMT, n ? "|" : "", STR_ARG(k->canon),
-                              k->unit.n ? " " : "", STR_ARG(k->unit));
+        n += (size_t)snprintf(out + n, sizeof out - n, "%s" STR_FMT "%s" STR_FMT, n ? "|" : "",
+                              STR_ARG(k->canon), k->unit.n ? " " : "", STR_ARG(k->unit));
     }
     return out;
 }
@@ -33,7 +33,8 @@ static void check_readings(const struct reading *r, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         const char *got = content(r[i].text);
-        CHECK_AT(!strcmp(got, r[i].want), "\"%s\" is read as \"%s\", not \"%s\"", r[i].text, got, r[i].want);
+        CHECK_AT(!strcmp(got, r[i].want), "\"%s\" is read as \"%s\", not \"%s\"", r[i].text, got,
+                 r[i].want);
     }
 }
 #define CHECK_READINGS(r) check_readings(r, sizeof r / sizeof *r)
@@ -159,20 +160,24 @@ TEST(inflections_meet_and_other_words_do_not)
     static const struct {
         const char *a, *b;
         bool meet;
-    } cases[] = {{"cancelling", "cancel", true}, {"stopped", "stop", true},      {"parsing", "parse", true},
-                 {"caring", "car", false},       {"cities", "city", true},       {"boxes", "box", true},
-                 {"buses", "bus", true},         {"organise", "organize", true}, {"news", "new", false},
-                 {"thing", "th", false},         {"rating", "rat", false}};
+    } cases[] = {
+        {"cancelling", "cancel", true}, {"stopped", "stop", true},      {"parsing", "parse", true},
+        {"caring", "car", false},       {"cities", "city", true},       {"boxes", "box", true},
+        {"buses", "bus", true},         {"organise", "organize", true}, {"news", "new", false},
+        {"thing", "th", false},         {"rating", "rat", false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct str a[GUARD_STEMS_MAX], b[GUARD_STEMS_MAX];
         text.pool_n = 0;
-        size_t na = guard_stems(&text, str_of(cases[i].a), a), nb = guard_stems(&text, str_of(cases[i].b), b);
+        size_t na = guard_stems(&text, str_of(cases[i].a), a),
+               nb = guard_stems(&text, str_of(cases[i].b), b);
         bool meet = false;
         for (size_t x = 0; x < na; x++)
-            for (size_t y = 0; y < nb; y++) meet = meet || str_eq(a[x], b[y]);
+            for (size_t y = 0; y < nb; y++)
+                meet = meet || str_eq(a[x], b[y]);
         CHECK_AT(meet == cases[i].meet, "%s and %s meet: %d", cases[i].a, cases[i].b, meet);
     }
-    CHECK(guard_typo(STR("password"), STR("pasword")) && guard_typo(STR("receive"), STR("recieve")));
+    CHECK(guard_typo(STR("password"), STR("pasword")) &&
+          guard_typo(STR("receive"), STR("recieve")));
     CHECK(!guard_typo(STR("hotel"), STR("hostel")) && !guard_typo(STR("weight"), STR("height")) &&
           !guard_typo(STR("form"), STR("from")));
 }
@@ -182,7 +187,8 @@ TEST(the_word_lists_give_no_phrase_two_meanings)
     struct str first = {0};
     if (!lexicon) lexicon = guard_lexicon_new();
     size_t n = guard_lexicon_conflicts(lexicon, &first);
-    CHECK_AT(n == 0, "%zu phrases stand in two synonym groups, the first is \"" STR_FMT "\"", n, STR_ARG(first));
+    CHECK_AT(n == 0, "%zu phrases stand in two synonym groups, the first is \"" STR_FMT "\"", n,
+             STR_ARG(first));
     CHECK(guard_lexicon_count(lexicon) > 4000);
     CHECK(guard_lexicon_simplify(lexicon, 0x9280) == 0x94F6); /* silver */
     CHECK(guard_lexicon_opposite(lexicon, STR("maximum"), STR("minimum")) &&

@@ -5,7 +5,8 @@
 #include "base/mem.h"
 #include "tests/unit/cache/faq_rig.h"
 
-static const struct key_rules RULES = {.secret = 7, .embedder_id = {"e", 1}, .max_temperature = 1.0, .text_bytes_max = 1024};
+static const struct key_rules RULES = {
+    .secret = 7, .embedder_id = {"e", 1}, .max_temperature = 1.0, .text_bytes_max = 1024};
 
 static bool make_from(struct str body, const char *tenant, struct cache_key *out)
 {
@@ -53,8 +54,8 @@ static void check_case(void *arg, const json_t *line)
     body_of(json_object_get(line, "second"), &b);
     REQUIRE(make_from(buf_view(&a), "a", &ka) && make_from(buf_view(&b), tenants ? "b" : "a", &kb));
     bool same = hash_eq(ka.exact, kb.exact);
-    CHECK_AT(same == json_is_true(want) && same == hash_eq(ka.check, kb.check), STR_FMT " (" STR_FMT "): same entry is %d",
-             STR_ARG(id), STR_ARG(title), same);
+    CHECK_AT(same == json_is_true(want) && same == hash_eq(ka.check, kb.check),
+             STR_FMT " (" STR_FMT "): same entry is %d", STR_ARG(id), STR_ARG(title), same);
     cases_seen++;
     cache_key_fini(&ka);
     cache_key_fini(&kb);
@@ -97,9 +98,11 @@ TEST(fields_that_cannot_change_the_answer_do_not_count_and_all_others_do)
         char body[512];
         snprintf(body, sizeof body, "{\"model\":\"m\",%s," Q "}", cases[i].with);
         REQUIRE(make(body, &k));
-        CHECK_AT(hash_eq(plain.exact, k.exact) == !cases[i].counts, "%s counts: %d", cases[i].with, cases[i].counts);
+        CHECK_AT(hash_eq(plain.exact, k.exact) == !cases[i].counts, "%s counts: %d", cases[i].with,
+                 cases[i].counts);
         if (k.semantic_allowed)
-            CHECK_AT(hash_eq(plain.partition, k.partition) == !cases[i].counts, "%s in the partition", cases[i].with);
+            CHECK_AT(hash_eq(plain.partition, k.partition) == !cases[i].counts,
+                     "%s in the partition", cases[i].with);
         cache_key_fini(&k);
     }
     cache_key_fini(&plain);
@@ -113,20 +116,24 @@ TEST(the_partition_is_everything_but_the_last_user_text)
     } cases[] = {
         {"{\"role\":\"user\",\"content\":\"something else\"}", true},
         {"{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"parts\"}]}", true},
-        {"{\"role\":\"system\",\"content\":\"x\"},{\"role\":\"user\",\"content\":\"hi there\"}", false},
-        {"{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"},{\"role\":\"user\",\"content\":\"hi "
+        {"{\"role\":\"system\",\"content\":\"x\"},{\"role\":\"user\",\"content\":\"hi there\"}",
+         false},
+        {"{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"},{"
+         "\"role\":\"user\",\"content\":\"hi "
          "there\"}",
          false},
         {"{\"role\":\"user\",\"name\":\"bob\",\"content\":\"hi there\"}", false},
-        {"{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"hi\"},{\"type\":\"text\",\"text\":\"there\"}]}", false}};
+        {"{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"hi\"},{\"type\":\"text\","
+         "\"text\":\"there\"}]}",
+         false}};
     struct cache_key plain, k;
     REQUIRE(make("{\"model\":\"m\"," Q "}", &plain));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char body[512];
         snprintf(body, sizeof body, "{\"model\":\"m\",\"messages\":[%s]}", cases[i].messages);
         REQUIRE(make(body, &k));
-        CHECK_AT(hash_eq(plain.partition, k.partition) == cases[i].same, "%s: same partition %d", cases[i].messages,
-                 !cases[i].same);
+        CHECK_AT(hash_eq(plain.partition, k.partition) == cases[i].same, "%s: same partition %d",
+                 cases[i].messages, !cases[i].same);
         cache_key_fini(&k);
     }
     cache_key_fini(&plain);
@@ -139,7 +146,8 @@ TEST(tenant_namespace_model_and_secret_always_count)
     struct cache_key base, k;
     struct key_rules other = RULES;
     other.secret = 8;
-    REQUIRE(openai_parse(&r, OPENAI_CHAT, STR("{\"model\":\"m\"," Q "}"), OPENAI_GATEWAY, &e) == OK);
+    REQUIRE(openai_parse(&r, OPENAI_CHAT, STR("{\"model\":\"m\"," Q "}"), OPENAI_GATEWAY, &e) ==
+            OK);
     struct cache_scope scopes[] = {{STR("t"), STR("n"), STR("m")},
                                    {STR("u"), STR("n"), STR("m")},
                                    {STR("t"), STR("o"), STR("m")},
@@ -148,7 +156,8 @@ TEST(tenant_namespace_model_and_secret_always_count)
     REQUIRE(key_make(&RULES, &r, &scopes[0], &base) == OK);
     for (size_t i = 1; i < 6; i++) {
         REQUIRE(key_make(i == 5 ? &other : &RULES, &r, &scopes[i == 5 ? 0 : i], &k) == OK);
-        CHECK(!hash_eq(base.exact, k.exact) && !hash_eq(base.partition, k.partition) && !hash_eq(base.check, k.check));
+        CHECK(!hash_eq(base.exact, k.exact) && !hash_eq(base.partition, k.partition) &&
+              !hash_eq(base.check, k.check));
         cache_key_fini(&k);
     }
     CHECK_STR(base.tenant, "t");
@@ -167,17 +176,24 @@ TEST(the_semantic_step_is_skipped_where_similarity_is_not_enough)
         {"{\"model\":\"m\",\"temperature\":1.5," Q "}", "temperature"},
         {"{\"model\":\"m\",\"n\":2," Q "}", "n"},
         {"{\"model\":\"m\",\"logprobs\":true," Q "}", "logprobs"},
-        {"{\"model\":\"m\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]," Q "}", "tools"},
-        {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":\"http://x/"
+        {"{\"model\":\"m\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]," Q
+         "}",
+         "tools"},
+        {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\","
+         "\"image_url\":{\"url\":\"http://x/"
          "y.png\"}}]}]}",
          "image"},
-        {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":\"a\"}]}",
+        {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":"
+         "\"assistant\",\"content\":\"a\"}]}",
          "last_not_user_text"},
-        {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":null,\"tool_"
-         "calls\":[{\"id\":\"c\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]},{\"role\":\"tool\","
+        {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":"
+         "\"assistant\",\"content\":null,\"tool_"
+         "calls\":[{\"id\":\"c\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":"
+         "\"{}\"}}]},{\"role\":\"tool\","
          "\"tool_call_id\":\"c\",\"content\":\"r\"}]}",
          "last_not_user_text"},
-        {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"fix: for (i = 0; i < n; i++) { a[i] = b[i]; }\"}]}",
+        {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"fix: for (i = 0; i < n; "
+         "i++) { a[i] = b[i]; }\"}]}",
          "code"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct cache_key k;
@@ -188,7 +204,8 @@ TEST(the_semantic_step_is_skipped_where_similarity_is_not_enough)
     }
     char body[4000];
     struct cache_key k;
-    snprintf(body, sizeof body, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"%01100d\"}]}", 1);
+    snprintf(body, sizeof body,
+             "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"%01100d\"}]}", 1);
     REQUIRE(make(body, &k));
     CHECK_Z(k.why_not, "long_text");
     CHECK_INT(k.user_text.n, 1100);
@@ -200,10 +217,13 @@ TEST(program_text_is_recognised_and_prose_is_not)
     static const char *const code[] = {"```c\nint x;\n```",  "if (a == b) { return c[0]; }",
                                        "SELECT a FROM b",    "<div class=\"x\">y</div>",
                                        "#include <stdio.h>", "Traceback (most recent call last)"};
-    static const char *const prose[] = {"How do I reset my password?", "Can I return it (the blue one) for a refund; it is new?",
-                                        "信用卡丢了怎么办？", "What is 2+2?", "Where is order AB-12_3?"};
-    for (size_t i = 0; i < sizeof code / sizeof *code; i++) CHECK_AT(key_looks_like_code(str_of(code[i])), "%s", code[i]);
-    for (size_t i = 0; i < sizeof prose / sizeof *prose; i++) CHECK_AT(!key_looks_like_code(str_of(prose[i])), "%s", prose[i]);
+    static const char *const prose[] = {
+        "How do I reset my password?", "Can I return it (the blue one) for a refund; it is new?",
+        "信用卡丢了怎么办？", "What is 2+2?", "Where is order AB-12_3?"};
+    for (size_t i = 0; i < sizeof code / sizeof *code; i++)
+        CHECK_AT(key_looks_like_code(str_of(code[i])), "%s", code[i]);
+    for (size_t i = 0; i < sizeof prose / sizeof *prose; i++)
+        CHECK_AT(!key_looks_like_code(str_of(prose[i])), "%s", prose[i]);
 }
 
 TEST_MAIN()

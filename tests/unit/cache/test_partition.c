@@ -13,13 +13,16 @@ enum { DIM = 8 };
 static void unit(struct rng *r, float v[DIM])
 {
     double len = 0;
-    for (int i = 0; i < DIM; i++) v[i] = (float)(rng_f64(r) - 0.5), len += (double)v[i] * v[i];
-    for (int i = 0; i < DIM; i++) v[i] = (float)(v[i] / sqrt(len));
+    for (int i = 0; i < DIM; i++)
+        v[i] = (float)(rng_f64(r) - 0.5), len += (double)v[i] * v[i];
+    for (int i = 0; i < DIM; i++)
+        v[i] = (float)(v[i] / sqrt(len));
 }
 
 static struct entry entry_of(uint64_t n)
 {
-    return (struct entry){.id = {n, n * 1000003}, .question = STR("q"), .created_s = 100, .ttl_s = 50};
+    return (struct entry){
+        .id = {n, n * 1000003}, .question = STR("q"), .created_s = 100, .ttl_s = 50};
 }
 
 TEST(random_operations_agree_with_an_array)
@@ -71,7 +74,8 @@ TEST(partitions_are_apart_and_the_least_used_one_is_forgotten)
     rng_seed(&r, 4);
     unit(&r, v);
     struct entry e = entry_of(1);
-    struct partition *a = partitions_get(p, (struct hash128){1, 1}, true), *b = partitions_get(p, (struct hash128){2, 2}, true);
+    struct partition *a = partitions_get(p, (struct hash128){1, 1}, true),
+                     *b = partitions_get(p, (struct hash128){2, 2}, true);
     REQUIRE(partition_add(a, &e, v, false) == OK);
     CHECK_INT(partition_search(b, v, 1, &hit), 0);
     CHECK(partitions_get(p, (struct hash128){3, 3}, false) == NULL);

@@ -5,7 +5,8 @@
 
 TEST(each_embedder_has_thresholds_of_its_own_and_an_unknown_one_strict_ones)
 {
-    struct policy e5 = policy_for(STR("multilingual-e5-small-q4-6c18"), 0), mini = policy_for(STR("all-MiniLM-L6-v2-f57a"), 0),
+    struct policy e5 = policy_for(STR("multilingual-e5-small-q4-6c18"), 0),
+                  mini = policy_for(STR("all-MiniLM-L6-v2-f57a"), 0),
                   other = policy_for(STR("who-knows"), 0);
     CHECK(e5.threshold[0] > mini.threshold[0] && other.threshold[0] > e5.threshold[0]);
     CHECK(mini.threshold[1] > 1); /* reads no Chinese */
@@ -17,7 +18,8 @@ TEST(each_embedder_has_thresholds_of_its_own_and_an_unknown_one_strict_ones)
 TEST(a_client_can_only_tighten)
 {
     struct policy p = policy_for(STR("multilingual-e5-small"), 0.9);
-    struct guard_verdict v = {.allowed = true, .language = 'e'}, same = {.allowed = true, .same = true, .language = 'e'};
+    struct guard_verdict v = {.allowed = true, .language = 'e'},
+                         same = {.allowed = true, .same = true, .language = 'e'};
     CHECK(policy_decide(&p, &v, 0.91, 0).hit && !policy_decide(&p, &v, 0.89, 0).hit);
     CHECK(policy_decide(&p, &v, 0.91, 0.5).hit && !policy_decide(&p, &v, 0.89, 0.5).hit);
     CHECK(!policy_decide(&p, &v, 0.91, 0.95).hit);

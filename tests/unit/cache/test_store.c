@@ -9,7 +9,11 @@
 static struct entry *make(uint64_t n, size_t bytes, uint64_t write_no)
 {
     static char text[4096];
-    struct entry e = {.id = {n * 77, n}, .answer = {text, bytes}, .created_s = 1, .ttl_s = 1, .write_no = write_no};
+    struct entry e = {.id = {n * 77, n},
+                      .answer = {text, bytes},
+                      .created_s = 1,
+                      .ttl_s = 1,
+                      .write_no = write_no};
     return entry_copy(&e);
 }
 
@@ -23,7 +27,8 @@ TEST(the_least_recently_used_goes_first)
 {
     struct store *s = store_new(3 * (sizeof(struct entry) + 1200), gone, NULL);
     pushed_out = 0;
-    for (uint64_t i = 1; i <= 3; i++) CHECK(store_put(s, make(i, 1000, i), false));
+    for (uint64_t i = 1; i <= 3; i++)
+        CHECK(store_put(s, make(i, 1000, i), false));
     CHECK(store_get(s, (struct hash128){77, 1}) != NULL);
     CHECK(store_put(s, make(4, 1000, 4), false));
     CHECK_INT(pushed_out, 1);
@@ -38,7 +43,8 @@ TEST(what_redis_has_not_got_is_pushed_out_last_and_offered_again_until_written)
 {
     struct store *s = store_new(3 * (sizeof(struct entry) + 1200), NULL, NULL);
     CHECK(store_put(s, make(1, 1000, 1), true));
-    for (uint64_t i = 2; i <= 10; i++) CHECK(store_put(s, make(i, 1000, i), false));
+    for (uint64_t i = 2; i <= 10; i++)
+        CHECK(store_put(s, make(i, 1000, i), false));
     REQUIRE(store_get(s, (struct hash128){77, 1}) != NULL);
     REQUIRE(store_unsaved(s) != NULL);
     CHECK_INT(store_unsaved(s)->id.lo, 1);
@@ -49,7 +55,8 @@ TEST(what_redis_has_not_got_is_pushed_out_last_and_offered_again_until_written)
     CHECK(store_put(s, make(20, 1000, 20), true));
     store_drop_saved(s);
     CHECK_INT(store_count(s), 1);
-    for (uint64_t i = 30; i < 40; i++) CHECK(store_put(s, make(i, 1000, i), true)); /* the budget holds even so */
+    for (uint64_t i = 30; i < 40; i++)
+        CHECK(store_put(s, make(i, 1000, i), true)); /* the budget holds even so */
     CHECK(store_bytes(s) <= 3 * (sizeof(struct entry) + 1200));
     store_free(s);
 }
