@@ -253,7 +253,7 @@ class EngineServer(unittest.TestCase):
         socks = [self.leave(dict(base)) for _ in range(2)]
         self.wait_metric("vllm:num_requests_running", lambda v: v == 4)
         try:
-            head, message = self.refused(429, CHAT, code="queue_full", messages=user("me too"), n=16)
+            head, message = self.refused(429, CHAT, code="queue_full", messages=user("me too"), n=8)
             self.assertGreaterEqual(int(head["retry-after"]), 1)
             self.assertIn("queue 6", message)
         finally:
