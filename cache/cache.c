@@ -186,6 +186,6 @@ void cache_stats(struct cache *c, struct cache_stats *out)
     out->entries = known > indexed ? known : indexed;
     out->bytes = store_bytes(c->store) + (c->partitions ? partitions_bytes(c->partitions) : 0);
     out->redis_usable = c->redis && redis_usable(c->redis);
-    out->embedder_usable = c->embedder != NULL;
+    out->embedder_usable = cache_embedder_usable(c);
     out->synced = !c->redis || cache_sync_ready(c);
 }

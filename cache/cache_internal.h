@@ -11,6 +11,7 @@
 #include "cache/partition.h"
 #include "cache/policy.h"
 #include "cache/store.h"
+#include "cache/embed_watch.h"
 #include "embeddings/embedder.h"
 
 #ifdef DEJA_RARE /* rare paths made common */
@@ -58,12 +59,15 @@ struct cache {
     uint64_t write_no;
     struct cache_lookup *lookups;
     struct load *loads;
+    struct embed_watch watch;        /* of the embedder */
     struct put_op *line, *line_last; /* entries that wait for the embedder */
     size_t n_line;
     struct cache_stats stats;
     struct cache_metrics m;
 };
 
+/* False too while the embedder hangs. */
+bool cache_embedder_usable(const struct cache *c);
 void cache_ref(struct cache *c);
 void cache_unref(struct cache *c);
 

@@ -16,10 +16,24 @@ struct embed_job {
     float vec[];
 };
 
+static uint64_t passes_of(const struct cache *c)
+{
+    struct embedder_stats stats;
+    embedder_stats_read(c->embedder, &stats);
+    return stats.passes;
+}
+
+bool cache_embedder_usable(const struct cache *c)
+{
+    return c->embedder && !embed_watch_is_stuck(&c->watch, passes_of(c));
+}
+
 static void back(void *arg) /* the loop's thread */
 {
     struct embed_job *job = arg;
     struct cache *c = job->c;
+    if (!c->closed && job->code == ERR_TIMEOUT)
+        embed_watch_timed_out(&c->watch, passes_of(c), clock_ms());
     if (!c->closed) metric_observe(c->m.embed_ms, (double)(clock_us() - job->started_us) / 1000);
     job->done(job->arg, job->code, job->code == OK ? job->vec : NULL);
     mem_free(job);
@@ -48,6 +62,8 @@ enum err cache_embed(struct cache *c, struct str text, int deadline_ms, cache_em
     cache_ref(c);
     if (embedder_recall(c->embedder, text, job->vec)) {
         code = loop_post(c->loop, back, job);
+    } else if (c->watch.stuck && !embed_watch_allows(&c->watch, passes_of(c), clock_ms())) {
+        code = ERR_UNAVAILABLE;
     } else {
         code = embedder_submit(c->embedder, text, deadline_ms, embedded, job);
     }
