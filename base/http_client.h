@@ -29,6 +29,8 @@ struct http_origin { /* scheme://host[:port][/base] parsed once */
     int port;
     char base_path[256]; /* "" or "/v1", no trailing slash */
 };
+/* Begins with http:// or https://: not a file name. */
+bool http_is_url(const char *text);
 MUST enum err http_origin_parse(struct str url, struct http_origin *out, struct errmsg *e);
 
 struct http_header {

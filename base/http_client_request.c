@@ -47,6 +47,11 @@ static void copy_lower(char *out, struct str s)
     out[s.n] = 0;
 }
 
+bool http_is_url(const char *text)
+{
+    return str_starts(str_of(text), STR("http://")) || str_starts(str_of(text), STR("https://"));
+}
+
 enum err http_origin_parse(struct str url, struct http_origin *out, struct errmsg *e)
 {
     struct http_origin o = {0};

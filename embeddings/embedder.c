@@ -9,7 +9,9 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/http_client.h"
 #include "embeddings/embedder_memo.h"
+#include "embeddings/remote.h"
 #include "engine/model/encoder.h"
 
 enum {
@@ -30,7 +32,8 @@ struct request {
 
 struct embedder {
     struct embedder_options opt;
-    struct encoder *enc; /* the compute thread's */
+    struct encoder *enc;   /* the compute thread's; NULL with a remote one */
+    struct remote *remote; /* the compute thread's; NULL with an encoder */
     size_t dim;
     pthread_t computer, watcher;
     pthread_mutex_t lock;
@@ -204,8 +207,11 @@ static int compute(struct embedder *em, int n_texts)
             from++;
             continue;
         }
-        encoder_embed(em->enc, em->texts + from, to - from, em->vectors + (size_t)from * em->dim,
-                      em->status + from);
+        float *out = em->vectors + (size_t)from * em->dim;
+        if (em->remote)
+            remote_embed(em->remote, em->texts + from, to - from, out, em->status + from);
+        else
+            encoder_embed(em->enc, em->texts + from, to - from, out, em->status + from);
         computed += to - from;
         from = to;
     }
@@ -328,7 +334,8 @@ enum err embedder_open(struct embedder **out, const char *path, const struct emb
                        struct errmsg *e)
 {
     struct embedder_options o = *opt;
-    struct encoder *enc;
+    struct encoder *enc = NULL;
+    struct remote *remote = NULL;
     *out = NULL;
     enum err code = fill_options(&o, e);
     if (code) return code;
@@ -337,15 +344,18 @@ enum err embedder_open(struct embedder **out, const char *path, const struct emb
                                  .keep_f32 = o.keep_f32,
                                  .batch_tokens_max = o.batch_tokens_max,
                                  .unknown_share_max = o.unknown_share_max};
-    if ((code = encoder_open(&enc, path, &eo, e))) return code;
+    code =
+        http_is_url(path) ? remote_open(&remote, path, o.key, e) : encoder_open(&enc, path, &eo, e);
+    if (code) return code;
     struct embedder *em = xcalloc(1, sizeof *em);
     size_t n = (size_t)o.batch_max;
     em->opt = o;
-    em->opt.isa = NULL; /* borrowed for the call only */
+    em->opt.isa = em->opt.key = NULL; /* borrowed for the call only */
     em->enc = enc;
-    em->dim = (size_t)encoder_dim(enc);
+    em->remote = remote;
+    em->dim = (size_t)(remote ? remote_dim(remote) : encoder_dim(enc));
     em->watched_ms = UINT64_MAX;
-    em->memo = embedder_memo_new(o.memo_entries < 0 ? 0 : o.memo_entries, encoder_dim(enc));
+    em->memo = embedder_memo_new(o.memo_entries < 0 ? 0 : o.memo_entries, (int)em->dim);
     em->running = xcalloc(n, sizeof *em->running);
     em->texts = xcalloc(n, sizeof *em->texts);
     em->slot = xcalloc(n, sizeof *em->slot);
@@ -370,6 +380,7 @@ void embedder_close(struct embedder *em)
     pthread_cond_destroy(&em->work);
     pthread_cond_destroy(&em->clock);
     encoder_close(em->enc);
+    remote_close(em->remote);
     embedder_memo_free(em->memo);
     mem_free(em->running);
     mem_free(em->texts);
@@ -386,12 +397,12 @@ int embedder_dim(const struct embedder *em)
 
 const char *embedder_id(const struct embedder *em)
 {
-    return encoder_id(em->enc);
+    return em->remote ? remote_id(em->remote) : encoder_id(em->enc);
 }
 
 int embedder_max_tokens(const struct embedder *em)
 {
-    return encoder_max_tokens(em->enc);
+    return em->remote ? 0 : encoder_max_tokens(em->enc);
 }
 
 /* ---- calls ---- */

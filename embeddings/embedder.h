@@ -1,4 +1,4 @@
-/* embedder.h - text -> unit vector, asynchronously, with the encoder of a GGUF file. Owns the encoder and two threads: one
+/* embedder.h - text -> unit vector, asynchronously, with the encoder of a GGUF file or a remote server. Owns it and two threads: one
  * computes, one watches deadlines. Everything queued while a pass runs is taken into the next one together (micro-batching);
  * equal texts are computed once; recent texts are remembered.
  * Refuses to queue without end: past queue_max a text is turned away at once. Knows no cache and no index.
@@ -11,6 +11,7 @@
 struct embedder;
 
 struct embedder_options {  /* 0 = the default in brackets */
+    const char *key;       /* bearer token of a remote server; NULL = none */
     int n_threads;         /* compute threads (1), 1..64 */
     const char *isa;       /* NULL = best; "scalar", "avx2", "avx512" */
     bool keep_f32;         /* no 8-bit rounding of float weights: see encoder_options */
@@ -23,6 +24,7 @@ struct embedder_options {  /* 0 = the default in brackets */
     float unknown_share_max; /* (0.3) see encoder_options */
 };
 
+/* path: a GGUF file, or "http://host:port/v1#model" for a server with /v1/embeddings (embeddings/remote.h). */
 MUST enum err embedder_open(struct embedder **out, const char *path,
                             const struct embedder_options *opt, struct errmsg *e);
 /* Waits for the pass that runs; texts still queued end with ERR_CANCELLED before this returns. NULL is fine. */
@@ -31,6 +33,7 @@ void embedder_close(struct embedder *em);
 int embedder_dim(const struct embedder *em);
 /* Vectors of different ids must never be compared. Borrowed until embedder_close. */
 const char *embedder_id(const struct embedder *em);
+/* 0 = not known (a remote server). */
 int embedder_max_tokens(const struct embedder *em);
 
 /* code OK: vector f32[dim], borrowed during the call. ERR_TIMEOUT, ERR_CANCELLED, ERR_TOO_LARGE (over the model's window),

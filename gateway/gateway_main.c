@@ -117,7 +117,8 @@ static enum err open_parts(struct run *r, struct errmsg *e)
     struct redis_options redis = {.url = o->redis,
                                   .command_timeout_ms = o->cache_redis_deadline_ms};
     if (code == OK && o->redis[0]) code = redis_open(&gw->redis, gw->loop, &redis, e);
-    struct embedder_options embed = {.deadline_ms = o->cache_embed_deadline_ms};
+    struct embedder_options embed = {.deadline_ms = o->cache_embed_deadline_ms,
+                                     .key = o->embed_key};
     if (code == OK && strcmp(o->embed_model, "none") && o->embed_model[0])
         code = embedder_open(&gw->embedder, o->embed_model, &embed, e);
     struct http_client_options client = {.idle_per_origin_max = 64,

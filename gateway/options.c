@@ -21,7 +21,11 @@ static const struct conf_row rows[] = {
     {"redis", CONF_STR, "", 0, 4096, "", CONF_SECRET,
      "unix:/path.sock or redis://[:password@]host:port[/db]; empty = cache in memory only", NULL},
     {"embed_model", CONF_STR, "none", 0, 4096, "", 0,
-     "GGUF file of the embedding model; none = exact cache only", NULL},
+     "GGUF file of the embedding model, or http://host:port/v1#MODEL of a server with "
+     "/v1/embeddings; none = exact cache only",
+     NULL},
+    {"embed_key", CONF_STR, "", 0, 4096, "", CONF_SECRET,
+     "bearer token for a remote embedding model", NULL},
     {"api_keys", CONF_STR, "", 0, 4096, "", 0,
      "file of `key tenant` lines; empty = open, on loopback only", NULL},
     {"ns", CONF_STR, "default", 1, 64, "", 0, "key space in Redis", NULL},
@@ -175,6 +179,7 @@ enum err gateway_options_read(struct gateway_options *o, const struct conf *c, s
     o->ca_file = conf_str(c, "ca_file");
     o->redis = conf_str(c, "redis");
     o->embed_model = conf_str(c, "embed_model");
+    o->embed_key = conf_str(c, "embed_key");
     o->api_keys = conf_str(c, "api_keys");
     o->ns = conf_str(c, "ns");
     o->model_aliases = conf_str(c, "model_alias");

@@ -16,6 +16,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/http_client.h"
 #include "base/mem.h"
 
 enum { DISK_FREE_MIN_MB = 256 };
@@ -27,7 +28,9 @@ static const struct conf_row rows[] = {
     {"model", CONF_STR, "", 0, 4000, "", 0,
      "GGUF file of the chat model (needed unless upstream is given)", "m"},
     {"embed_model", CONF_STR, "none", 0, 4000, "", 0,
-     "GGUF file of the embedding model; none = exact cache only", NULL},
+     "GGUF file of the embedding model, or http://host:port/v1#MODEL of a server with "
+     "/v1/embeddings; none = exact cache only",
+     NULL},
     {"upstream", CONF_STR, "", 0, 2000, "", 0,
      "base URL of an OpenAI-compatible server to use instead of an own engine", NULL},
     {"redis", CONF_STR, "", 0, 2000, "", 0, "URL of a Redis to use instead of a private one", NULL},
@@ -149,7 +152,7 @@ static enum err take_lock(struct up_plan *p, struct errmsg *e)
 static enum err check_file(const char *what, const char *path, struct errmsg *e)
 {
     struct stat st;
-    if (!*path || !strcmp(path, "none")) return OK;
+    if (!*path || !strcmp(path, "none") || http_is_url(path)) return OK;
     if (stat(path, &st)) return err_set(e, ERR_NOT_FOUND, "%s %s: %s", what, path, strerror(errno));
     return S_ISREG(st.st_mode) ? OK : err_set(e, ERR_INVALID, "%s %s is not a file", what, path);
 }
@@ -240,7 +243,8 @@ static void engine_args(const struct up_plan *p, struct args *a)
     option(a, "--host", "127.0.0.1"); /* also when the environment says otherwise for the gateway */
     number(a, "--port", p->engine_port);
     option(a, "--model", conf_str(p->conf, "model"));
-    if (strcmp(conf_str(p->conf, "embed_model"), "none"))
+    if (strcmp(conf_str(p->conf, "embed_model"), "none") &&
+        !http_is_url(conf_str(p->conf, "embed_model")))
         option(a, "--embed-model", conf_str(p->conf, "embed_model"));
     number(a, "--threads", (int)conf_int(p->conf, "threads"));
     arg(a, "--trust-gateway");

@@ -5,9 +5,10 @@ import json
 import os
 import subprocess
 import sys
+import time
 import unittest
 
-from tests.integration.rig import MINILM, ROOT, SMOLLM2, Rig, ask, model
+from tests.integration.rig import BIN, MINILM, ROOT, SMOLLM2, Rig, ask, model
 
 VENV = os.path.join(os.environ.get("DEJA_VENV", "/nonexistent"), "bin", "python")
 CLIENT = r'''
@@ -76,6 +77,24 @@ class Real(unittest.TestCase):
         r = subprocess.run([VENV, "-c", CLIENT, f"http://127.0.0.1:{self.rig.port}/v1"], stdout=subprocess.PIPE,
                            stderr=subprocess.STDOUT, timeout=400, text=True, check=False)
         self.assertIn("client ok", r.stdout)
+
+    def test_embeddings_may_come_from_another_server(self):
+        # the engine serves MiniLM on /v1/embeddings; a second gateway takes its vectors from there
+        with Rig() as other:
+            url = f"http://127.0.0.1:{self.rig.engine_port}/v1#all-minilm-l6-v2"
+            other.gateway("--engine-url", f"http://127.0.0.1:{self.rig.engine_port}", "--embed-model", url, "--cache-embed-deadline-ms",
+                          "2000", "--cache-threshold", "0.8")
+            for text, want in (("How do I reset my password?", "miss"), ("How can I reset my password?", "semantic"),
+                               ("How do I reset my username?", "miss")):
+                status, headers, body = ask(other.port, text, max_tokens=40, stop=[" ", ",", "."])
+                self.assertEqual((status, headers["x-deja-cache"]), (200, want), (text, headers["x-deja-reason"], body))
+                time.sleep(1)                          # the stored question's vector is on its way
+
+    def test_an_embedding_server_that_is_not_there_is_said_at_the_start(self):
+        r = subprocess.run([BIN, "gateway", "--port", "0", "--engine-url", "http://127.0.0.1:9", "--embed-model", "http://127.0.0.1:9/v1#m"],
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, text=True, check=False)
+        self.assertNotEqual(r.returncode, 0)
+        self.assertIn("127.0.0.1", r.stdout)
 
     def example(self, *argv):
         r = subprocess.run([*argv, f"http://127.0.0.1:{self.rig.port}"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300,
