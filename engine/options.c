@@ -49,6 +49,9 @@ static const struct conf_row rows[] = {
      "honour x-deja-salt and x-deja-priority: only behind a gateway that sets them", NULL},
     {"warm_up", CONF_BOOL, "yes", 0, 0, "", 0,
      "generate a few tokens at the start before /ready says so", NULL},
+    {"probe_idle_ms", CONF_INT, "30000", 0, 3600000, "ms", 0,
+     "an idle engine generates one token this often, so that /ready speaks of now; 0 = never",
+     NULL},
     {"drain_ms", CONF_INT, "30000", 0, 3600000, "ms", 0,
      "after SIGTERM: longest time running requests get", NULL},
     {"body_bytes_max", CONF_INT, "8388608", 1024, 268435456, "bytes", 0,
@@ -88,6 +91,7 @@ enum err server_options_read(const struct conf *c, struct server_options *out, s
         .has_seed = conf_int(c, "seed") >= 0,
         .seed = (uint64_t)conf_int(c, "seed"),
         .max_tokens_default = (int)conf_int(c, "max_tokens_default"),
+        .probe_idle_ms = (int)conf_int(c, "probe_idle_ms"),
         .drain_ms = (int)conf_int(c, "drain_ms"),
         .body_bytes_max = (int)conf_int(c, "body_bytes_max"),
         .warm_up = conf_bool(c, "warm_up")};

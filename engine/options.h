@@ -17,6 +17,7 @@ struct server_options { /* strings are borrowed from the conf */
     uint64_t seed;
     int max_tokens_default; /* for requests that name no limit; 0 = as many as fit */
     int drain_ms;
+    int probe_idle_ms; /* an idle engine generates one token this often, so that /ready is about now; 0 = never */
     int body_bytes_max;
     bool warm_up;
 };

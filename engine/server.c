@@ -174,6 +174,63 @@ static void on_request(void *arg, struct http_req *r)
     }
 }
 
+/* ---- test generations ---- */
+static bool went_well(const struct engine_end *end)
+{
+    return end->finish == ENGINE_STOP || end->finish == ENGINE_LENGTH;
+}
+
+/* Step thread. */
+static void warm_end(void *arg, const struct engine_end *end)
+{
+    struct server *s = arg;
+    if (!went_well(end)) return;
+    s->warm = true;
+    log_info("engine", "warm: ready to serve");
+}
+
+/* Step thread. */
+static void probe_end(void *arg, const struct engine_end *end)
+{
+    struct server *s = arg;
+    s->probe_failed = !went_well(end);
+    s->probing = false;
+}
+
+static enum err generate(struct server *s, int n_tokens,
+                         void (*on_end)(void *arg, const struct engine_end *end), struct errmsg *e)
+{
+    int32_t prompt[WARM_TOKENS] = {0};
+    uint64_t id;
+    int max_len = engine_max_len(s->engine), n = max_len > WARM_TOKENS ? WARM_TOKENS : 1;
+    struct engine_submit_options o = {.prompt = prompt,
+                                      .n_prompt = n,
+                                      .n = 1,
+                                      .max_tokens = n_tokens,
+                                      .sampling = sampler_params_default(),
+                                      .ignore_end = true,
+                                      .salt = ~(uint64_t)0,
+                                      .on_end = on_end,
+                                      .arg = s};
+    return engine_submit(s->engine, &o, &id, e);
+}
+
+/* While clients ask, their answers show that the engine works; without any, one token now and then does. */
+static void probe_when_idle(struct server *s, uint64_t now_ms)
+{
+    struct engine_stats st;
+    struct errmsg e = {0};
+    if (!s->o->warm_up || !s->o->probe_idle_ms || !s->warm || s->probing || s->draining) return;
+    engine_stats(s->engine, &st);
+    if (st.running || st.waiting || now_ms - st.last_success_ms < (uint64_t)s->o->probe_idle_ms)
+        return;
+    s->probing = true;
+    if (generate(s, 1, probe_end, &e) == OK) return;
+    s->probing = false;
+    s->probe_failed = true;
+    log_limited(LOG_WARN, "engine", "the test generation was refused: %s", e.text);
+}
+
 /* ---- time ---- */
 /* Comments keep silent streams alive, whatever the engine does; events whose post was refused are
  * run here. */
@@ -187,33 +244,13 @@ static void on_tick(void *arg)
         http_write(x->http, STR(": ping\n\n"));
         x->last_write_ms = now;
     }
+    probe_when_idle(s, now);
     loop_timer_arm(s->tick, SERVER_TICK_MS);
-}
-
-/* Step thread. */
-static void warm_end(void *arg, const struct engine_end *end)
-{
-    struct server *s = arg;
-    if (end->finish != ENGINE_STOP && end->finish != ENGINE_LENGTH) return;
-    s->warm = true;
-    log_info("engine", "warm: ready to serve");
 }
 
 static enum err warm_up(struct server *s, struct errmsg *e)
 {
-    int32_t prompt[WARM_TOKENS] = {0};
-    uint64_t id;
-    int max_len = engine_max_len(s->engine), n = max_len > WARM_TOKENS ? WARM_TOKENS : 1;
-    struct engine_submit_options o = {.prompt = prompt,
-                                      .n_prompt = n,
-                                      .n = 1,
-                                      .max_tokens = WARM_TOKENS,
-                                      .sampling = sampler_params_default(),
-                                      .ignore_end = true,
-                                      .salt = ~(uint64_t)0,
-                                      .on_end = warm_end,
-                                      .arg = s};
-    if (s->o->warm_up) return engine_submit(s->engine, &o, &id, e);
+    if (s->o->warm_up) return generate(s, WARM_TOKENS, warm_end, e);
     s->warm = true;
     return OK;
 }

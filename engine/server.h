@@ -49,7 +49,8 @@ struct server {
     uint64_t next_id, id_seed;
     struct loop_timer *tick;
     bool draining;
-    _Atomic bool warm; /* set on the step thread */
+    _Atomic bool warm; /* set on the step thread, like the next two */
+    _Atomic bool probing, probe_failed;
     /* step thread -> loop, under lock */
     struct buf scratch;
     pthread_mutex_t lock;

@@ -69,6 +69,8 @@ bool server_ready(struct server *s, char *reason, size_t cap)
         snprintf(reason, cap, "draining: the server is going down");
     else if (!s->warm)
         snprintf(reason, cap, "warm-up: no test generation has succeeded yet");
+    else if (s->probe_failed)
+        snprintf(reason, cap, "probe: the last test generation failed");
     else if (st.step_age_ms > SERVER_STUCK_MS)
         snprintf(reason, cap,
                  "stuck: no step has ended for %llu ms while %d choices run and %d wait",

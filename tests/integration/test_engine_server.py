@@ -317,6 +317,15 @@ class EngineServer(unittest.TestCase):
 
 
 class Life(unittest.TestCase):
+    def test_an_idle_engine_shows_now_and_then_that_it_still_generates(self):
+        with Rig() as rig:
+            rig.engine(os.path.join(DATA, "tiny-llama-mixed.gguf"), extra=("--probe-idle-ms", "200",))
+            before, end = metrics(rig.engine_port)["vllm:generation_tokens_total"], time.time() + 20
+            while metrics(rig.engine_port)["vllm:generation_tokens_total"] < before + 2:
+                self.assertLess(time.time(), end, "no test generation")
+                time.sleep(0.1)
+            self.assertEqual(call(rig.engine_port, "GET", "/ready")[0], 200)
+
     def test_more_choices_than_ever_fit_are_refused_for_good(self):
         with Rig() as rig:
             rig.engine(os.path.join(DATA, "tiny-llama-mixed.gguf"), extra=("--max-num-seqs", "2", "--queue-max", "3", "--served-model-name", "t"))
