@@ -103,25 +103,30 @@ static enum err take_vector(const json_t *values, int dim, float *out)
     return OK;
 }
 
-/* The vectors of a reply by their "index". */
-static enum err take_vectors(struct remote *r, int n, float *out, struct errmsg *e)
+/* The vectors of a reply by their "index"; each of 0..n-1 must come exactly once, or a text would keep another one's vector. */
+static enum err take_vectors(struct remote *r, int n, float *out, enum err *status,
+                             struct errmsg *e)
 {
     json_t *reply = NULL;
     enum err code = json_parse(buf_view(&r->body), 0, &reply, e);
     if (code) return code;
     const json_t *list = json_object_get(reply, "data");
-    int seen = 0;
-    for (size_t i = 0; !code && i < json_array_size(list); i++) {
-        const json_t *row = json_array_get(list, i), *index = json_object_get(row, "index");
-        json_int_t at = index ? json_integer_value(index) : (json_int_t)i;
-        if (at < 0 || at >= n) code = ERR_CORRUPT;
-        if (!code)
-            code = take_vector(json_object_get(row, "embedding"), r->dim,
-                               out + (size_t)at * (size_t)r->dim);
-        seen++;
+    if (json_array_size(list) != (size_t)n) code = ERR_CORRUPT;
+    for (int i = 0; i < n; i++)
+        status[i] = ERR_AGAIN;
+    for (int i = 0; !code && i < n; i++) {
+        const json_t *row = json_array_get(list, (size_t)i), *index = json_object_get(row, "index");
+        json_int_t at = index ? json_integer_value(index) : i;
+        if (at < 0 || at >= n || status[at] == OK) {
+            code = ERR_CORRUPT;
+            break;
+        }
+        status[at] = OK;
+        code = take_vector(json_object_get(row, "embedding"), r->dim,
+                           out + (size_t)at * (size_t)r->dim);
     }
     json_decref(reply);
-    if (!code && seen == n) return OK;
+    if (!code) return OK;
     return err_set(e, ERR_CORRUPT,
                    "the embeddings server's reply does not hold %d vectors of %d finite numbers", n,
                    r->dim);
@@ -147,14 +152,13 @@ static enum err learn_dim(struct remote *r, struct errmsg *e)
 
 static enum err read_url(struct remote *r, const char *url, struct errmsg *e)
 {
-    struct str all = str_of(url), base = all;
+    struct str all = str_of(url);
     ptrdiff_t hash = str_find_char(all, '#');
     if (hash < 0 || (size_t)hash + 1 == all.n)
         return err_set(e, ERR_INVALID,
                        "embeddings url: the model is missing; say http://host:port/v1#MODEL");
-    base = str_sub(all, 0, (size_t)hash);
     r->model = xstrdup(url + hash + 1);
-    enum err code = http_origin_parse(base, &r->origin, e);
+    enum err code = http_origin_parse(str_sub(all, 0, (size_t)hash), &r->origin, e);
     if (code) return err_prefix(e, code, "embeddings url");
     r->path = r->origin.base_path[0] ? "/embeddings" : "/v1/embeddings";
     return OK;
@@ -213,7 +217,7 @@ void remote_embed(struct remote *r, const struct str *texts, int n, float *out, 
 {
     struct errmsg e = {0};
     enum err code = ask(r, texts, n, &e);
-    if (!code) code = take_vectors(r, n, out, &e);
+    if (!code) code = take_vectors(r, n, out, status, &e);
     if (code) log_limited(LOG_WARN, "embeddings", "%s", e.text);
     for (int i = 0; i < n; i++)
         status[i] = code;
