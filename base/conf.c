@@ -48,26 +48,6 @@ static struct conf_value *must_find(const struct conf *c, const char *name)
     return v;
 }
 
-/* Letters to insert, drop or change to get from a to b (Levenshtein); names over NAME_BYTES_MAX are far from everything. */
-static int distance(struct str a, struct str b)
-{
-    int row[NAME_BYTES_MAX + 1];
-    if (a.n > NAME_BYTES_MAX || b.n > NAME_BYTES_MAX) return NAME_BYTES_MAX;
-    for (int j = 0; j <= (int)b.n; j++)
-        row[j] = j;
-    for (int i = 1; i <= (int)a.n; i++) {
-        int diagonal = row[0];
-        row[0] = i;
-        for (int j = 1; j <= (int)b.n; j++) {
-            int change = diagonal + (fold(a.p[i - 1]) != fold(b.p[j - 1]));
-            int step = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
-            diagonal = row[j];
-            row[j] = change < step ? change : step;
-        }
-    }
-    return row[b.n];
-}
-
 static enum err unknown(const struct conf *c, struct str name, struct errmsg *e)
 {
     int best = 1 + (int)(name.n / 3), d; /* farther than that is no slip of the finger */
@@ -75,7 +55,7 @@ static enum err unknown(const struct conf *c, struct str name, struct errmsg *e)
     for (size_t i = 0; i < c->n; i++) {
         struct str words = str_of(c->values[i].row->alias), word = str_of(c->values[i].row->name);
         do {
-            d = word.n > 1 ? distance(name, word) : NAME_BYTES_MAX;
+            d = word.n > 1 ? str_distance(name, word) : NAME_BYTES_MAX;
             if (d <= best && (d < best || !nearest.p)) best = d, nearest = word;
         } while (str_next(&words, ' ', &word));
     }

@@ -89,6 +89,32 @@ bool str_next(struct str *s, char sep, struct str *head)
     return true;
 }
 
+enum { DISTANCE_BYTES_MAX = 64 };
+
+static char name_fold(char c)
+{
+    return c == '-' ? '_' : c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
+}
+
+int str_distance(struct str a, struct str b)
+{
+    int row[DISTANCE_BYTES_MAX + 1];
+    if (a.n > DISTANCE_BYTES_MAX || b.n > DISTANCE_BYTES_MAX) return DISTANCE_BYTES_MAX;
+    for (int j = 0; j <= (int)b.n; j++)
+        row[j] = j;
+    for (int i = 1; i <= (int)a.n; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= (int)b.n; j++) {
+            int change = diagonal + (name_fold(a.p[i - 1]) != name_fold(b.p[j - 1]));
+            int step = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            diagonal = row[j];
+            row[j] = change < step ? change : step;
+        }
+    }
+    return row[b.n];
+}
+
 enum err str_to_i64(struct str s, int64_t min, int64_t max, int64_t *out)
 {
     char text[24];

@@ -28,6 +28,9 @@ ptrdiff_t str_find(struct str s, struct str needle);
 ptrdiff_t str_find_char(struct str s, char c);
 /* Cuts at the first sep: *head gets what is before it, *s what follows. False when s was empty. */
 bool str_next(struct str *s, char sep, struct str *head);
+/* Letters to insert, drop or change to get from a to b (Levenshtein; ASCII case ignored, '-' and '_' are one), for "did you mean".
+ * Texts over 64 bytes are 64 away from everything. */
+int str_distance(struct str a, struct str b);
 /* Whole slice as a decimal integer in [min,max]; no sign but '-', no spaces, no '+'. */
 MUST enum err str_to_i64(struct str s, int64_t min, int64_t max, int64_t *out);
 MUST enum err str_to_f64(struct str s, double *out); /* finite only */

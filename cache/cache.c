@@ -100,10 +100,10 @@ static void make_metrics(struct cache *c)
 
 static void open_similar(struct cache *c)
 {
-    if (!c->embedder || !c->o.semantic) return;
+    if (!c->embedder) return;
     c->dim = (size_t)embedder_dim(c->embedder);
     c->rules.embedder_id = str_of(embedder_id(c->embedder));
-    c->policy = policy_for(c->rules.embedder_id, c->o.threshold);
+    c->shipped = policy_for(c->rules.embedder_id);
     struct partitions_options o = {
         .dim = c->dim, .entries_max = c->o.entries_max, .partitions_max = PARTITIONS_MAX};
     c->partitions = partitions_new(&o);
@@ -119,6 +119,28 @@ static void defaults(struct cache_options *o)
     if (o->embed_deadline_ms <= 0) o->embed_deadline_ms = 50;
     if (o->redis_deadline_ms <= 0) o->redis_deadline_ms = 50;
     if (o->max_temperature <= 0) o->max_temperature = 1.0;
+}
+
+/* What the operator gave at the start stands until something newer is in force. */
+static struct cache_knobs first_knobs(const struct cache_options *o)
+{
+    struct cache_knobs k = knobs_default();
+    k.exact = o->exact;
+    k.semantic = o->semantic;
+    k.threshold_en = k.threshold_zh = o->threshold;
+    k.temperature_max = o->max_temperature;
+    k.ttl_s = o->ttl_s;
+    return k;
+}
+
+const struct cache_knobs *cache_knobs_now(const struct cache *c)
+{
+    return &c->knobs;
+}
+
+void cache_knobs_use(struct cache *c, const struct cache_knobs *k)
+{
+    c->knobs = *k;
 }
 
 enum err cache_open(struct cache **out, struct loop *l, struct redis *redis,
@@ -139,14 +161,13 @@ enum err cache_open(struct cache **out, struct loop *l, struct redis *redis,
     c->registry = metrics;
     c->o = *o;
     defaults(&c->o);
+    c->knobs = first_knobs(&c->o);
     memcpy(c->ns, ns.p, ns.n);
     c->o.ns = c->ns;
     c->redis_url = o->redis_url ? xstrdup(o->redis_url) : NULL;
     c->o.redis_url = c->redis_url;
     hash_hex((struct hash128){rng_entropy(), rng_entropy()}, c->source);
-    c->rules = (struct key_rules){.secret = o->secret,
-                                  .max_temperature = c->o.max_temperature,
-                                  .text_bytes_max = GUARD_TEXT_BYTES_MAX};
+    c->rules = (struct key_rules){.secret = o->secret, .text_bytes_max = GUARD_TEXT_BYTES_MAX};
     c->guard = guard_new();
     c->store = store_new(c->o.memory_bytes_max, pushed_out, c);
     open_similar(c);

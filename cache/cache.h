@@ -9,6 +9,7 @@
 #include "base/openai.h"
 #include "base/redis.h"
 #include "base/metrics.h"
+#include "cache/knobs.h"
 
 struct cache;
 struct embedder;
@@ -45,10 +46,11 @@ struct cache_key {
         check; /* a second hash of all that counts, with another seed: compared with the stored one on every hit */
     enum openai_kind kind;
     struct str tenant, model; /* owned by the key */
-    bool semantic_allowed;    /* else why_not says which rule */
-    const char *why_not;      /* static text: "tools", "n", "temperature"... */
-    struct str user_text;     /* the last user text (owned by the key: cache_key_fini) */
-    char lang_hint;           /* 'z', 'e' or 0 */
+    double temperature;
+    bool semantic_allowed; /* else why_not says which rule */
+    const char *why_not;   /* static text: "tools", "n", "temperature"... */
+    struct str user_text;  /* the last user text (owned by the key: cache_key_fini) */
+    char lang_hint;        /* 'z', 'e' or 0 */
     char *owned;
 };
 struct cache_scope {
@@ -74,8 +76,9 @@ struct cache_found {
 };
 struct cache_lookup_options {
     bool skip_exact, skip_semantic;
-    double threshold_min; /* client's x-deja-threshold: can only tighten; 0 = none */
-    int64_t max_age_s;    /* -1 = any */
+    double threshold_min;            /* client's x-deja-threshold: can only tighten; 0 = none */
+    int64_t max_age_s;               /* -1 = any */
+    const struct cache_knobs *knobs; /* copied; NULL = those the cache was opened with */
 };
 struct cache_lookup;
 /* cb exactly once, never before this returns, unless cancelled. vec for a later keep is carried inside key's lookup: see cache_keep. */
@@ -98,6 +101,10 @@ MUST enum err cache_keep(struct cache *c, const struct cache_key *k, const struc
 /* Deletes one entry everywhere. */
 void cache_forget(struct cache *c, struct str entry_id, void (*cb)(void *arg, enum err code),
                   void *arg);
+
+/* The knobs look-ups go by that bring none. Threading: as all here. */
+const struct cache_knobs *cache_knobs_now(const struct cache *c);
+void cache_knobs_use(struct cache *c, const struct cache_knobs *k); /* copied */
 
 struct cache_stats {
     uint64_t entries, bytes, exact_hits, semantic_hits, misses, near_misses, kept, refused;

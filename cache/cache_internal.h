@@ -47,7 +47,8 @@ struct cache {
     char *redis_url;
     struct key_rules rules;
     struct guard *guard;
-    struct policy policy;
+    struct policy shipped; /* of this embedder */
+    struct cache_knobs knobs;
     struct store *store;
     struct partitions *partitions; /* NULL = no semantic step */
     size_t dim;

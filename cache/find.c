@@ -20,6 +20,7 @@ struct cache_lookup {
     struct cache *c;
     const struct cache_key *k; /* borrowed while cb is set */
     struct cache_lookup_options o;
+    struct cache_knobs knobs;
     void (*cb)(void *arg, const struct cache_found *found);
     void *arg;
     int pending;                 /* callbacks that will still come */
@@ -109,7 +110,9 @@ static bool serve(struct cache_lookup *l, const struct entry *e, enum cache_resu
 static bool young_enough(const struct cache_lookup *l, const struct entry *e)
 {
     int64_t now = clock_wall_s();
-    return !entry_expired(e, now) && (l->o.max_age_s < 0 || now - e->created_s <= l->o.max_age_s);
+    int64_t age = now - e->created_s;
+    return !entry_expired(e, now) && (l->o.max_age_s < 0 || age <= l->o.max_age_s) &&
+           (!l->knobs.max_age_s || age <= l->knobs.max_age_s);
 }
 
 /* --- similar */
@@ -212,24 +215,25 @@ static void judge(struct cache_lookup *l)
 {
     struct cache *c = l->c;
     int64_t now = clock_wall_s();
+    struct policy policy = policy_with(&c->shipped, &l->knobs);
     say(l, l->n_hits ? "below_floor" : "empty");
     for (size_t i = 0; i < l->n_hits; i++) {
         double similarity = l->hits[i].score;
         const struct question *q = partition_question(l->p, l->hits[i].id);
-        if (!q || similarity < c->policy.floor) continue;
+        if (!q || similarity < policy.floor) continue;
         if (q->expires_s <= now) {
             partition_remove(l->p, q->id);
             continue;
         }
         struct guard_verdict v;
-        guard_check(c->guard, l->k->user_text, q->text, &v);
+        guard_check_without(c->guard, l->knobs.guards_off, l->k->user_text, q->text, &v);
         struct policy_decision d = {false, 0, ""};
-        if (v.allowed) d = policy_decide(&c->policy, &v, similarity, l->o.threshold_min);
+        if (v.allowed) d = policy_decide(&policy, &v, similarity, l->o.threshold_min);
         if (d.hit)
             accept(l, (struct accepted){q->id, similarity, d.threshold, d.reason}, v.same);
         else
             note_near_miss(l, q, similarity,
-                           v.allowed ? d.threshold : c->policy.threshold[v.language == 'z'], &v,
+                           v.allowed ? d.threshold : policy.threshold[v.language == 'z'], &v,
                            d.reason);
     }
     if (l->n_accepted)
@@ -241,7 +245,7 @@ static void judge(struct cache_lookup *l)
 static void run_search(void *arg) /* a worker */
 {
     struct cache_lookup *l = arg;
-    l->n_hits = partition_search(l->p, l->vec, CANDIDATES, l->hits);
+    l->n_hits = partition_search(l->p, l->vec, (size_t)l->knobs.top_k, l->hits);
 }
 
 static void searched(void *arg, bool cancelled)
@@ -323,9 +327,14 @@ static void got_vector(void *arg, enum err code, const float *vec)
 static void similar(struct cache_lookup *l)
 {
     struct cache *c = l->c;
-    if (l->o.skip_semantic || !c->partitions) {
-        if (!l->found.reason[0]) say(l, l->o.skip_semantic ? "no_entry" : "skipped:no_embedder");
+    if (l->o.skip_semantic || !l->knobs.semantic || !c->partitions) {
+        if (!l->found.reason[0])
+            say(l, l->o.skip_semantic || !l->knobs.semantic ? "no_entry" : "skipped:no_embedder");
         finish(l);
+        return;
+    }
+    if (l->k->temperature > l->knobs.temperature_max) {
+        miss(l, "skipped:temperature");
         return;
     }
     if (!l->k->semantic_allowed) {
@@ -407,7 +416,7 @@ static void start(void *arg)
         return;
     }
     struct cache *c = l->c;
-    if (!l->o.skip_exact && c->o.exact) {
+    if (!l->o.skip_exact && l->knobs.exact) {
         const struct entry *e = store_get(c->store, l->k->exact);
         if (e && entry_fits_exact(e, l->k) && young_enough(l, e) &&
             serve(l, e, CACHE_EXACT, "exact"))
@@ -428,6 +437,8 @@ struct cache_lookup *cache_find(struct cache *c, const struct cache_key *k,
 {
     struct cache_lookup *l = xcalloc(1, sizeof *l);
     *l = (struct cache_lookup){.c = c, .k = k, .o = *o, .cb = cb, .arg = arg, .pending = 1};
+    l->knobs = o->knobs ? *o->knobs : c->knobs;
+    l->o.knobs = NULL;
     l->found.result = CACHE_MISS;
     l->found.similarity = -1;
     l->found.age_s = -1;

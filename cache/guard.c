@@ -60,15 +60,32 @@ static rule *const rules[] = {
     guard_words_differ,       guard_nothing_to_compare,
 };
 
-static bool any_refuses(struct comparison *c)
+static bool is_off(uint64_t off, const char *name)
 {
-    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
-        if (rules[i](c)) return true;
+    for (size_t i = 0; off && guard_names[i]; i++)
+        if (!strcmp(guard_names[i], name)) return off >> i & 1;
+    return false;
+}
+
+static bool any_refuses(struct comparison *c, uint64_t off)
+{
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        if (!rules[i](c)) continue;
+        if (!is_off(off, c->out->refused_by)) return true;
+        c->out->refused_by = "";
+        c->out->detail[0] = 0;
+    }
     return false;
 }
 
 void guard_check(const struct guard *g, struct str query, struct str stored,
                  struct guard_verdict *out)
+{
+    guard_check_without(g, 0, query, stored, out);
+}
+
+void guard_check_without(const struct guard *g, uint64_t off, struct str query, struct str stored,
+                         struct guard_verdict *out)
 {
     memset(out, 0, sizeof *out);
     out->refused_by = "";
@@ -90,7 +107,7 @@ void guard_check(const struct guard *g, struct str query, struct str stored,
     int shorter = c.align.weight_a + c.align.weight_b - longer;
     out->shared = longer ? (float)c.align.shared / (float)longer : 0;
     out->contained = shorter ? (float)c.align.shared / (float)shorter : 0;
-    if (any_refuses(&c)) return;
+    if (any_refuses(&c, off)) return;
     bool explained = !c.align.n_left_a && !c.align.n_left_b && !c.align.moved;
     if (explained && !guard_ask_the_same(&c)) return;
     out->allowed = true;

@@ -26,6 +26,9 @@ void guard_free(struct guard *g);
 /* The order of the two does not matter for the result. */
 void guard_check(const struct guard *g, struct str query, struct str stored,
                  struct guard_verdict *out);
+/* The same without the guards of which bit i (of guard_names[i]) is set in off. */
+void guard_check_without(const struct guard *g, uint64_t off, struct str query, struct str stored,
+                         struct guard_verdict *out);
 /* 'z' when there is Chinese in it, else 'e'. */
 char guard_language(struct str text);
 

@@ -147,8 +147,9 @@ enum err cache_keep(struct cache *c, const struct cache_key *k, const struct ope
         buf_fini(&json);
         return ERR_UNSUPPORTED;
     }
-    bool similar =
-        c->partitions && k->semantic_allowed && !calls_tools(a) && a->kind == OPENAI_CHAT;
+    bool similar = c->partitions && c->knobs.semantic && k->semantic_allowed &&
+                   k->temperature <= c->knobs.temperature_max && !calls_tools(a) &&
+                   a->kind == OPENAI_CHAT;
     struct entry e = {.id = k->exact,
                       .check = k->check,
                       .kind = k->kind,
@@ -158,7 +159,7 @@ enum err cache_keep(struct cache *c, const struct cache_key *k, const struct ope
                       .answer = buf_view(&json),
                       .tags = o->tags,
                       .created_s = clock_wall_s(),
-                      .ttl_s = o->ttl_s > 0 ? o->ttl_s : c->o.ttl_s,
+                      .ttl_s = o->ttl_s > 0 ? o->ttl_s : c->knobs.ttl_s,
                       .latency_ms = o->latency_ms > 0 ? o->latency_ms : 0,
                       .write_no = ++c->write_no};
     if (similar) e.partition = k->partition, e.embedder = c->rules.embedder_id;

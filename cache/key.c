@@ -142,7 +142,6 @@ static const char *why_not_similar(const struct key_rules *rules, const struct o
     if (json_object_get(r->body, "functions")) return "tools";
     if (r->n > 1) return "n";
     if (r->logprobs || r->top_logprobs > 0) return "logprobs";
-    if (r->temperature > rules->max_temperature) return "temperature";
     if (!text.n) return "last_not_user_text";
     if (text.n > rules->text_bytes_max) return "long_text";
     if (key_looks_like_code(text)) return "code";
@@ -186,6 +185,7 @@ enum err key_make(const struct key_rules *rules, const struct openai_request *r,
     out->check = hash_of(rules, 0x9e3779b97f4a7c15u, scope, r->kind, buf_view(&canonical), false);
     out->why_not = why_not_similar(rules, r, text);
     out->semantic_allowed = !out->why_not;
+    out->temperature = r->temperature;
     if (out->semantic_allowed) {
         buf_clear(&canonical);
         code = key_canonical(r, false, &canonical);

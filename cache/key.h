@@ -9,8 +9,7 @@
 struct key_rules {
     uint64_t secret;
     struct str embedder_id; /* "" = no semantic step */
-    double max_temperature;
-    size_t text_bytes_max; /* longer user texts are for the exact cache only */
+    size_t text_bytes_max;  /* longer user texts are for the exact cache only */
 };
 /* ERR_TOO_LARGE: canonical form over 16 MiB. */
 MUST enum err key_make(const struct key_rules *rules, const struct openai_request *r,

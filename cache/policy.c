@@ -25,16 +25,22 @@ static bool has(struct str id, const char *part)
     return str_find((struct str){lower, n}, str_of(part)) >= 0;
 }
 
-struct policy policy_for(struct str embedder_id, double threshold_asked)
+struct policy policy_for(struct str embedder_id)
 {
     const struct shipped *s = &unknown;
     for (size_t i = 0; i < sizeof shipped / sizeof *shipped; i++)
         if (has(embedder_id, shipped[i].in_id)) s = &shipped[i];
-    struct policy p = {s->floor, {s->en, s->zh}};
-    if (threshold_asked > 0) {
-        p.threshold[0] = p.threshold[1] = threshold_asked;
-        if (p.floor > threshold_asked) p.floor = threshold_asked;
-    }
+    return (struct policy){s->floor, {s->en, s->zh}};
+}
+
+struct policy policy_with(const struct policy *as_shipped, const struct cache_knobs *k)
+{
+    struct policy p = *as_shipped;
+    if (k->threshold_en > 0) p.threshold[0] = k->threshold_en;
+    if (k->threshold_zh > 0) p.threshold[1] = k->threshold_zh;
+    if (k->floor > 0) p.floor = k->floor;
+    double least = p.threshold[0] < p.threshold[1] ? p.threshold[0] : p.threshold[1];
+    if (p.floor > least) p.floor = least;
     return p;
 }
 

@@ -3,12 +3,15 @@
 #ifndef DEJA_CACHE_POLICY_H
 #define DEJA_CACHE_POLICY_H
 #include "cache/guard.h"
+#include "cache/knobs.h"
 
 struct policy {
     double floor;        /* below: another topic, not even a candidate */
     double threshold[2]; /* lowest cosine that may count: English, Chinese */
 };
-struct policy policy_for(struct str embedder_id, double threshold_asked /* 0 = shipped */);
+struct policy policy_for(struct str embedder_id); /* as shipped */
+/* With the operator's numbers in place of the shipped ones, where he gave any. */
+struct policy policy_with(const struct policy *shipped, const struct cache_knobs *k);
 
 struct policy_decision {
     bool hit;

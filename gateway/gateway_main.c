@@ -47,7 +47,7 @@ static enum err open_cache(struct gateway *gw, uint64_t secret, struct errmsg *e
     const struct gateway_options *o = &gw->o;
     struct cache_options c = {.ns = o->ns,
                               .exact = o->cache_exact,
-                              .semantic = o->cache_semantic && gw->embedder,
+                              .semantic = o->cache_semantic,
                               .threshold = o->cache_threshold,
                               .max_temperature = o->cache_max_temperature,
                               .ttl_s = o->cache_ttl_s,
@@ -58,7 +58,6 @@ static enum err open_cache(struct gateway *gw, uint64_t secret, struct errmsg *e
                               .redis_deadline_ms = o->cache_redis_deadline_ms,
                               .secret = secret,
                               .redis_url = gw->redis ? o->redis : NULL};
-    if (!c.exact && !c.semantic) return OK;
     return cache_open(&gw->cache, gw->loop, gw->redis, gw->embedder, gw->workers, gw->metrics, &c,
                       e);
 }

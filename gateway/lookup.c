@@ -12,7 +12,8 @@ enum step stage_key(struct exchange *x)
     const struct controls *c = &x->controls;
     struct cache_scope scope = {
         .tenant = str_of(x->tenant), .ns = str_of(c->ns), .model = x->model};
-    if (!x->gw->cache || c->bypass) {
+    const struct cache_knobs *k = cache_knobs_now(x->gw->cache);
+    if (c->bypass || (!k->exact && !k->semantic)) {
         x->out.cache = "bypass";
         outcome_reason(&x->out, c->bypass ? "asked" : "off");
         return STEP_NEXT;
@@ -53,8 +54,7 @@ static bool kept_meanwhile(struct exchange *x)
 
 static void find(struct exchange *x, bool skip_semantic)
 {
-    struct cache_lookup_options o = {.skip_exact = !x->gw->o.cache_exact,
-                                     .skip_semantic = skip_semantic || !x->gw->o.cache_semantic,
+    struct cache_lookup_options o = {.skip_semantic = skip_semantic,
                                      .threshold_min = x->controls.threshold_min,
                                      .max_age_s = x->controls.max_age_s};
     x->lookup = cache_find(x->gw->cache, &x->key, &o, on_found, x);

@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t n);
 static bool make(struct str body, struct cache_key *out)
 {
     static const struct key_rules rules = {
-        .secret = 7, .embedder_id = {"e", 1}, .max_temperature = 1, .text_bytes_max = 1024};
+        .secret = 7, .embedder_id = {"e", 1}, .text_bytes_max = 1024};
     struct openai_request r;
     struct openai_error e;
     struct cache_scope scope = {.tenant = STR("t"), .ns = STR("n"), .model = STR("m")};

@@ -96,7 +96,7 @@ TEST(no_pair_that_differs_in_one_thing_is_a_hit_and_close_rewordings_are)
     static struct tally t;
     t.guard = guard_new();
     t.embedder = open_embedder();
-    t.policy = policy_for(STR("multilingual-e5-small"), 0);
+    t.policy = policy_for(STR("multilingual-e5-small"));
     REQUIRE(rig_each_line(TEST_DATA "/guard_pairs.jsonl", judge, &t));
     printf("    judged with %s\n",
            t.embedder ? "guards and embedder" : "guards alone: the embedder's file is not there");

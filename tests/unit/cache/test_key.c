@@ -6,7 +6,7 @@
 #include "tests/unit/cache/faq_rig.h"
 
 static const struct key_rules RULES = {
-    .secret = 7, .embedder_id = {"e", 1}, .max_temperature = 1.0, .text_bytes_max = 1024};
+    .secret = 7, .embedder_id = {"e", 1}, .text_bytes_max = 1024};
 
 static bool make_from(struct str body, const char *tenant, struct cache_key *out)
 {
@@ -173,7 +173,6 @@ TEST(the_semantic_step_is_skipped_where_similarity_is_not_enough)
         const char *body, *why;
     } cases[] = {
         {"{\"model\":\"m\"," Q "}", NULL},
-        {"{\"model\":\"m\",\"temperature\":1.5," Q "}", "temperature"},
         {"{\"model\":\"m\",\"n\":2," Q "}", "n"},
         {"{\"model\":\"m\",\"logprobs\":true," Q "}", "logprobs"},
         {"{\"model\":\"m\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]," Q

@@ -1,0 +1,303 @@
+/* knobs.c - see knobs.h. */
+#include "cache/knobs.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cache/guard.h"
+
+#define AT(field) offsetof(struct cache_knobs, field)
+#define BOOL(field, preset, help)                                                                  \
+    {                                                                                              \
+#field, KNOB_BOOL, 0, 1, preset, "", "", help, AT(field), -1                               \
+    }
+#define INT(field, preset, min, max, unit, help)                                                   \
+    {                                                                                              \
+#field, KNOB_INT, min, max, preset, unit, "", help, AT(field), -1                          \
+    }
+#define FLOAT(field, preset, min, max, unit, help)                                                 \
+    {                                                                                              \
+#field, KNOB_FLOAT, min, max, preset, unit, "", help, AT(field), -1                        \
+    }
+#define CHOICE(field, preset, choices, last, help)                                                 \
+    {                                                                                              \
+#field, KNOB_CHOICE, 0, last, preset, "", choices, help, AT(field), -1                     \
+    }
+
+static const struct knob rows[] = {
+    BOOL(exact, 1, "answer equal requests from the cache"),
+    BOOL(semantic, 1, "answer requests that mean the same from the cache"),
+    FLOAT(temperature_max, 1, 0, 2, "", "no semantic look-up for requests above this temperature"),
+    INT(max_age_s, 0, 0, 31536000, "s", "stored answers older than this are not used; 0 = any age"),
+    CHOICE(mode, KNOB_MODE_THRESHOLD, "threshold bound", 1,
+           "what decides on a similar question: one threshold, or what each entry has learnt"),
+    FLOAT(threshold_en, 0, 0, 1, "cosine",
+          "least similarity that may count, questions without Chinese; 0 = the embedder's own"),
+    FLOAT(threshold_zh, 0, 0, 1, "cosine",
+          "least similarity that may count, Chinese questions; 0 = the embedder's own"),
+    FLOAT(floor, 0, 0, 1, "cosine",
+          "below this similarity it is another topic; 0 = the embedder's own"),
+    FLOAT(max_error, 0.02, 0.0001, 0.5, "share",
+          "mode bound: largest share of semantic hits that may be wrong"),
+    BOOL(verifier, 1, "the trained verifier must agree, where there is one"),
+    FLOAT(verifier_en, 0, 0, 1, "probability",
+          "what the verifier must give, questions without Chinese; 0 = its own threshold"),
+    FLOAT(verifier_zh, 0, 0, 1, "probability",
+          "what the verifier must give, Chinese questions; 0 = its own threshold"),
+    INT(top_k, 16, 1, 16, "", "nearest stored questions that are considered"),
+    INT(ttl_s, 86400, 1, 31536000, "s", "lifetime given to answers stored from now on"),
+    INT(stale_max_s, 0, 0, 31536000, "s",
+        "how long after its end an answer may stand in when no upstream answers; 0 = never"),
+    INT(quarantine_prompts, 0, 0, 1000000, "prompts",
+        "an entry hit by this many unlike questions in a day is set aside; 0 = never"),
+    FLOAT(shadow_percent, 0, 0, 100, "%",
+          "share of semantic hits that the model answers too, afterwards, to see whether they were "
+          "right"),
+    BOOL(judge, 0, "ask the judge model about near misses, after the client was answered"),
+    BOOL(judge_refused, 0, "ask the judge also about near misses that a guard refused"),
+    FLOAT(judge_band, 0.1, 0, 1, "cosine",
+          "how far below the threshold a near miss may be to be judged"),
+    FLOAT(judge_yes, 0.9, 0.5, 1, "probability",
+          "from this probability of yes on the wording is approved"),
+    FLOAT(judge_no, 0.1, 0, 0.5, "probability", "up to this probability of yes the pair is vetoed"),
+    INT(judge_per_min, 30, 0, 6000, "calls/min", "most questions the judge is asked"),
+    INT(near_misses, 1000, 0, 100000, "", "near misses kept for review; 0 = none"),
+    BOOL(near_miss_text, 0, "keep the text of near misses, not only a hash"),
+    FLOAT(price_prompt, 0, 0, 1000000, "per million",
+          "what a million prompt tokens cost, for the money in reports"),
+    FLOAT(price_completion, 0, 0, 1000000, "per million",
+          "what a million completion tokens cost, for the money in reports"),
+};
+enum { N_ROWS = sizeof rows / sizeof *rows };
+
+static size_t n_guards(void)
+{
+    size_t n = 0;
+    while (guard_names[n])
+        n++;
+    return n < 64 ? n : 64;
+}
+
+size_t knobs_count(void)
+{
+    return N_ROWS + n_guards();
+}
+
+struct knob knob_at(size_t i)
+{
+    ASSERT(i < knobs_count());
+    if (i < N_ROWS) return rows[i];
+    struct knob k = {.type = KNOB_BOOL,
+                     .max = 1,
+                     .preset = 1,
+                     .unit = "",
+                     .choices = "",
+                     .help = "this guard may refuse a similar question",
+                     .offset = AT(guards_off),
+                     .bit = (int)(i - N_ROWS)};
+    snprintf(k.name, sizeof k.name, "guard_%s", guard_names[i - N_ROWS]);
+    return k;
+}
+
+enum err knob_find(struct str name, struct knob *out, struct errmsg *e)
+{
+    int best = 1 + (int)(name.n / 3); /* farther than that is no slip of the finger */
+    size_t nearest = knobs_count();
+    for (size_t i = 0; i < knobs_count(); i++) {
+        *out = knob_at(i);
+        if (str_ieq(name, str_of(out->name))) return OK;
+        int d = str_distance(name, str_of(out->name));
+        if (d < best || (d == best && nearest == knobs_count())) best = d, nearest = i;
+    }
+    struct str shown = str_sub(name, 0, 40);
+    if (nearest == knobs_count())
+        return err_set(e, ERR_NOT_FOUND, "no knob is called \"" STR_FMT "\"", STR_ARG(shown));
+    return err_set(e, ERR_NOT_FOUND, "no knob is called \"" STR_FMT "\": did you mean \"%s\"?",
+                   STR_ARG(shown), knob_at(nearest).name);
+}
+
+/* --- values. All pass through a double: integers are at most 31,536,000. */
+static double get(const struct cache_knobs *k, const struct knob *of)
+{
+    const char *at = (const char *)k + of->offset;
+    if (of->bit >= 0) return !(k->guards_off >> of->bit & 1);
+    switch (of->type) {
+    case KNOB_BOOL:
+        return *(const bool *)at;
+    case KNOB_FLOAT:
+        return *(const double *)at;
+    case KNOB_INT:
+    case KNOB_CHOICE:
+        break;
+    }
+    return (double)*(const int64_t *)at;
+}
+
+static void put(struct cache_knobs *k, const struct knob *of, double v)
+{
+    char *at = (char *)k + of->offset;
+    if (of->bit >= 0) {
+        uint64_t bit = UINT64_C(1) << of->bit;
+        k->guards_off = v != 0 ? k->guards_off & ~bit : k->guards_off | bit;
+        return;
+    }
+    switch (of->type) {
+    case KNOB_BOOL:
+        *(bool *)at = v != 0;
+        break;
+    case KNOB_FLOAT:
+        *(double *)at = v;
+        break;
+    case KNOB_INT:
+    case KNOB_CHOICE:
+        *(int64_t *)at = (int64_t)v;
+        break;
+    }
+}
+
+struct cache_knobs knobs_default(void)
+{
+    struct cache_knobs k = {0};
+    for (size_t i = 0; i < knobs_count(); i++) {
+        struct knob of = knob_at(i);
+        put(&k, &of, of.preset);
+    }
+    return k;
+}
+
+static bool read_bool(struct str s, double *out)
+{
+    static const char *const words[] = {"false", "true", "no", "yes", "off", "on", "0", "1"};
+    for (int i = 0; i < 8; i++)
+        if (str_ieq(s, str_of(words[i]))) {
+            *out = i % 2;
+            return true;
+        }
+    return false;
+}
+
+static bool read_choice(const char *choices, struct str s, double *out)
+{
+    struct str words = str_of(choices), word;
+    for (int i = 0; str_next(&words, ' ', &word); i++)
+        if (str_ieq(s, word)) {
+            *out = i;
+            return true;
+        }
+    return false;
+}
+
+/* "1 to 16", "0 to 31536000 s" */
+static void range_text(const struct knob *of, char *out, size_t cap)
+{
+    snprintf(out, cap, "%.15g to %.15g%s%s", of->min, of->max, of->unit[0] ? " " : "", of->unit);
+}
+
+static enum err read_number(const struct knob *of, struct str value, double *out, struct errmsg *e)
+{
+    char range[96];
+    struct str shown = str_sub(value, 0, 40);
+    range_text(of, range, sizeof range);
+    if (str_to_f64(value, out) != OK)
+        return err_set(e, ERR_INVALID, "%s: expected a %snumber from %s, not \"" STR_FMT "\"",
+                       of->name, of->type == KNOB_INT ? "whole " : "", range, STR_ARG(shown));
+    if (of->type == KNOB_INT && *out != floor(*out))
+        return err_set(e, ERR_INVALID, "%s: expected a whole number from %s, not " STR_FMT,
+                       of->name, range, STR_ARG(shown));
+    if (*out < of->min || *out > of->max)
+        return err_set(e, ERR_RANGE, "%s: " STR_FMT " is %s; it may be %s", of->name,
+                       STR_ARG(shown), *out < of->min ? "too low" : "too high", range);
+    return OK;
+}
+
+enum err knobs_set(struct cache_knobs *k, struct str name, struct str value, struct errmsg *e)
+{
+    struct knob of;
+    double v;
+    enum err code = knob_find(name, &of, e);
+    if (code != OK) return code;
+    value = str_trim(value);
+    struct str shown = str_sub(value, 0, 40);
+    if (str_ieq(value, STR("default"))) {
+        v = of.preset;
+    } else if (of.type == KNOB_BOOL) {
+        if (!read_bool(value, &v))
+            return err_set(e, ERR_INVALID, "%s: expected yes or no, not \"" STR_FMT "\"", of.name,
+                           STR_ARG(shown));
+    } else if (of.type == KNOB_CHOICE) {
+        if (!read_choice(of.choices, value, &v))
+            return err_set(e, ERR_INVALID, "%s: expected one of %s, not \"" STR_FMT "\"", of.name,
+                           of.choices, STR_ARG(shown));
+    } else {
+        code = read_number(&of, value, &v, e);
+        if (code != OK) return code;
+    }
+    put(k, &of, v);
+    return OK;
+}
+
+static void value_text(const struct knob *of, double v, char out[KNOB_TEXT_BYTES])
+{
+    if (of->type == KNOB_BOOL) {
+        snprintf(out, KNOB_TEXT_BYTES, "%s", v != 0 ? "yes" : "no");
+    } else if (of->type == KNOB_CHOICE) {
+        struct str words = str_of(of->choices), word = {"", 0};
+        for (int i = 0; i <= (int)v && str_next(&words, ' ', &word); i++)
+            continue;
+        snprintf(out, KNOB_TEXT_BYTES, STR_FMT, STR_ARG(word));
+    } else {
+        snprintf(out, KNOB_TEXT_BYTES, "%.15g", v);
+    }
+}
+
+void knob_format(const struct cache_knobs *k, const struct knob *of, char out[KNOB_TEXT_BYTES])
+{
+    value_text(of, get(k, of), out);
+}
+
+bool knobs_guard_is_on(const struct cache_knobs *k, const char *guard_name)
+{
+    for (size_t i = 0; guard_names[i] && i < 64; i++)
+        if (!strcmp(guard_names[i], guard_name)) return !(k->guards_off >> i & 1);
+    return true;
+}
+
+/* --- the table elsewhere */
+static const char *type_name(enum knob_type t)
+{
+    static const char *const names[] = {"bool", "int", "float", "choice"};
+    return names[t];
+}
+
+void knobs_write_lua(struct buf *out)
+{
+    char preset[KNOB_TEXT_BYTES];
+    buf_z(out, "local KNOBS = {\n");
+    for (size_t i = 0; i < knobs_count(); i++) {
+        struct knob k = knob_at(i);
+        value_text(&k, k.preset, preset);
+        buf_printf(out,
+                   "  {name='%s', type='%s', min=%.15g, max=%.15g, preset='%s', unit='%s', "
+                   "choices='%s', help=\"%s\"},\n",
+                   k.name, type_name(k.type), k.min, k.max, preset, k.unit, k.choices, k.help);
+    }
+    buf_z(out, "}\n");
+}
+
+void knobs_write_markdown(struct buf *out)
+{
+    char preset[KNOB_TEXT_BYTES], range[96];
+    buf_z(out, "| knob | default | may be | what |\n| --- | --- | --- | --- |\n");
+    for (size_t i = 0; i < knobs_count(); i++) {
+        struct knob k = knob_at(i);
+        value_text(&k, k.preset, preset);
+        if (k.type == KNOB_BOOL)
+            snprintf(range, sizeof range, "yes, no");
+        else if (k.type == KNOB_CHOICE)
+            snprintf(range, sizeof range, "%s", k.choices);
+        else
+            range_text(&k, range, sizeof range);
+        buf_printf(out, "| `%s` | `%s` | %s | %s |\n", k.name, preset, range, k.help);
+    }
+}

@@ -1,0 +1,71 @@
+/* knobs.h - everything about the cache's policy that may change while it runs, as one plain struct and one table of what each field is
+ * called, what it may be and what it means. The table is the only source: options, Redis Functions, the admin page, experiments and
+ * docs/knobs.md read and check values through it, so a name means the same on every path. A look-up is given one struct of knobs and
+ * asks nothing else. Pure. Threading: a struct belongs to whoever holds it; the table is read-only.
+ *
+ * To add a knob: a field here, a row in knobs.c; nothing else lists them. */
+#ifndef DEJA_CACHE_KNOBS_H
+#define DEJA_CACHE_KNOBS_H
+#include "base/buf.h"
+
+enum knob_mode { KNOB_MODE_THRESHOLD, KNOB_MODE_BOUND };
+
+struct cache_knobs {
+    /* what is looked up */
+    bool exact, semantic;
+    double temperature_max;
+    int64_t max_age_s;
+    /* what counts as the same question */
+    int64_t mode; /* enum knob_mode */
+    double threshold_en, threshold_zh, floor;
+    double max_error;
+    bool verifier;
+    double verifier_en, verifier_zh;
+    int64_t top_k;
+    uint64_t guards_off; /* bit i: the guard guard_names[i] is off */
+    /* what is kept */
+    int64_t ttl_s, stale_max_s, quarantine_prompts;
+    /* what is learnt afterwards */
+    double shadow_percent;
+    bool judge, judge_refused;
+    double judge_band, judge_yes, judge_no;
+    int64_t judge_per_min;
+    int64_t near_misses;
+    bool near_miss_text;
+    /* what tokens cost, for reports */
+    double price_prompt, price_completion;
+};
+
+enum knob_type { KNOB_BOOL, KNOB_INT, KNOB_FLOAT, KNOB_CHOICE };
+struct knob {
+    char name[40];
+    enum knob_type type;
+    double min, max, preset; /* preset of a CHOICE: index into choices; of a BOOL: 0 or 1 */
+    const char *unit;        /* "s", "%", "cosine", "" */
+    const char *choices;     /* CHOICE: words separated by blanks, else "" */
+    const char *help;        /* one sentence for people */
+    size_t offset;           /* of the field; of a guard: of guards_off */
+    int bit;                 /* a guard's bit, else -1 */
+};
+enum { KNOB_TEXT_BYTES = 40 };
+
+size_t knobs_count(void);
+/* i < knobs_count(). */
+struct knob knob_at(size_t i);
+/* ERR_NOT_FOUND names the nearest one. */
+MUST enum err knob_find(struct str name, struct knob *out, struct errmsg *e);
+
+struct cache_knobs knobs_default(void);
+/* Reads text as the knob's type and range into *k; a refused value changes nothing and e says what would be right.
+ * Booleans: yes no on off true false 1 0. "default" is the table's default. */
+MUST enum err knobs_set(struct cache_knobs *k, struct str name, struct str value, struct errmsg *e);
+/* The value as knobs_set reads it back. */
+void knob_format(const struct cache_knobs *k, const struct knob *of, char out[KNOB_TEXT_BYTES]);
+bool knobs_guard_is_on(const struct cache_knobs *k, const char *guard_name);
+
+/* The table as Lua: `local KNOBS = {{name=...,type=...,...},...}`, for checks inside Redis. */
+void knobs_write_lua(struct buf *out);
+/* The table for people, in Markdown. */
+void knobs_write_markdown(struct buf *out);
+
+#endif
