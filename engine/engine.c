@@ -29,7 +29,8 @@ enum err engine_open_with(struct engine **out, const struct engine_forward *mode
                           const struct engine_sizes *size, struct errmsg *e)
 {
     *out = NULL;
-    size_t n_logits = (size_t)size->max_num_seqs * (size_t)model->n_vocab;
+    int out_max = size->max_num_seqs + size->draft_rows;
+    size_t n_logits = (size_t)out_max * (size_t)model->n_vocab;
     struct engine *g = xcalloc(1, sizeof *g);
     g->model = *model;
     g->size = *size;
@@ -44,12 +45,13 @@ enum err engine_open_with(struct engine **out, const struct engine_forward *mode
         .max_waiting = size->queue_max + size->max_num_seqs,
         .max_batch_rows = size->max_batch,
         .max_len = size->max_len,
+        .draft_rows_max = size->draft_rows,
         .prefix_caching = size->prefix_caching,
         .hash_seed = rng_entropy(),
         .root = size->root};
     g->sched = sched_new(&so);
     sched_set_prompt_rows(g->sched, size->prompt_rows);
-    g->batch = batch_new(size->max_batch, size->max_num_seqs);
+    g->batch = batch_new(size->max_batch, size->max_num_seqs, out_max);
     g->n_seqs = so.max_running + so.max_waiting;
     g->by_seq = xcalloc((size_t)g->n_seqs, sizeof *g->by_seq);
     g->logits = try_malloc(n_logits * sizeof(float));
@@ -147,8 +149,13 @@ enum err engine_open(struct engine **out, const struct engine_options *o, struct
     if (code) return code;
     const struct model_info *info = model_info(m);
     size.root = hash_bytes(0, str_of(info->file_hash));
-    struct engine_forward f = {m,    model_forward_call, model_copy_call, model_close_call,
-                               info, model_gguf(m),      info->n_vocab};
+    struct engine_forward f = {.arg = m,
+                               .forward = model_forward_call,
+                               .kv_copy = model_copy_call,
+                               .close = model_close_call,
+                               .info = info,
+                               .gguf = model_gguf(m),
+                               .n_vocab = info->n_vocab};
     code = engine_open_with(out, &f, &size, e);
     if (code) {
         model_close(m);

@@ -86,6 +86,8 @@ struct engine_stats {
     int blocks_total, blocks_used, blocks_cached; /* cached = unreferenced but holding a prefix */
     uint64_t steps, prompt_tokens, generated_tokens, prefix_query_tokens, prefix_hit_tokens,
         preemptions, cancelled, finished, failed;
+    uint64_t drafts, draft_tokens,
+        accepted_tokens;       /* drafts that ran, their tokens, those the model agreed with */
     uint64_t step_age_ms;      /* since the last step ended while work was waiting; 0 when idle */
     uint64_t last_success_ms;  /* clock_ms of the last finished choice, 0 = never */
     double drain_tokens_per_s; /* measured, for retry-after */

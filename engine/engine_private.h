@@ -9,12 +9,18 @@
 #include "engine/engine.h"
 #include "engine/sched/batch.h"
 
-/* A model as the step thread sees it. info, gguf, close may be NULL. */
+struct choice;
+
+/* A model as the step thread sees it. info, gguf, close, draft may be NULL. */
 struct engine_forward {
     void *arg;
     void (*forward)(void *arg, const struct model_batch *b, float *logits);
     void (*kv_copy)(void *arg, int32_t dst, int32_t src, int n_tokens);
     void (*close)(void *arg);
+    /* What c may say after tokens[n_tokens]: at most SCHED_DRAFT_MAX ids into out, returns how many. Its answer is checked against the
+     * model, so it changes speed, never text. NULL: no speculation. */
+    int (*draft)(void *arg, const struct choice *c, const int32_t *tokens, int n_tokens,
+                 int32_t *out);
     const struct model_info *info;
     const struct gguf *gguf;
     int n_vocab;
@@ -22,7 +28,7 @@ struct engine_forward {
 
 /* Sizes with every default resolved. */
 struct engine_sizes {
-    int n_blocks, block_size, max_len, max_num_seqs, max_batch, queue_max, prompt_rows;
+    int n_blocks, block_size, max_len, max_num_seqs, max_batch, queue_max, prompt_rows, draft_rows;
     bool prefix_caching;
     bool check_every_step; /* tests: sched_check after each plan */
     struct hash128 root;
@@ -75,7 +81,7 @@ struct engine {
     struct batch *batch;
     struct choice **by_seq; /* [n_seqs] */
     int n_seqs;
-    float *logits;      /* [max_num_seqs][n_vocab] */
+    float *logits;      /* [max_num_seqs + draft_rows][n_vocab] */
     float *logits_copy; /* [n_vocab]: sampling overwrites, forks sample the same row again */
     struct sampler_scratch *scratch;
     struct engine_stats count; /* counters only */

@@ -144,30 +144,51 @@ static bool is_end(const struct request *r, int32_t id)
     return false;
 }
 
-static void sample(struct engine *g, struct choice *c, float *logits)
+/* c's next token from its row of logits. False: it is the last one, for the reason in *end. */
+static bool say(struct engine *g, struct choice *c, float *logits, int32_t *token,
+                enum engine_finish *end)
 {
     struct request *r = c->request;
     struct sampler_pick_out pick;
-    if (sampler_pick(c->sampler, g->scratch, logits, NULL, &pick)) {
-        end_choice(g, c, ENGINE_FAILED, "the model gave no finite logit");
-        return;
-    }
+    *end = ENGINE_FAILED;
+    if (sampler_pick(c->sampler, g->scratch, logits, NULL, &pick)) return false;
+    *token = pick.token;
+    *end = ENGINE_STOP;
     sampler_accept(c->sampler, pick.token);
     if (!c->n_generated++ && !c->index) g->count.prompt_tokens += (uint64_t)r->n_prompt;
     g->count.generated_tokens++;
-    if (is_end(r, pick.token)) {
-        end_choice(g, c, ENGINE_STOP, NULL);
-        return;
-    }
+    if (is_end(r, pick.token)) return false;
     struct engine_token t = {.choice = c->index,
                              .id = pick.token,
                              .logprob = pick.logprob,
                              .top = pick.top,
                              .n_top = pick.n_top};
-    bool go_on = !r->on_token || r->on_token(r->arg, &t);
-    sched_token(g->sched, c->seq, pick.token);
-    if (!go_on)
-        end_choice(g, c, ENGINE_STOP, NULL);
+    return !r->on_token || r->on_token(r->arg, &t);
+}
+
+/* Samples c's rows[1 + n_draft][n_vocab] in order, as long as what is said is what was drafted: the text is the one that would have
+ * been said a token a step. */
+static void sample(struct engine *g, struct choice *c, float *rows, int n_draft)
+{
+    int32_t said[SCHED_DRAFT_MAX + 1];
+    const int32_t *draft = sched_tokens(g->sched, c->seq) + sched_n_tokens(g->sched, c->seq);
+    enum engine_finish end;
+    bool more, same = true;
+    int n = 0;
+    do {
+        more = say(g, c, rows + (size_t)n * (size_t)g->model.n_vocab, &said[n], &end);
+        if (!more && end == ENGINE_FAILED) break;
+        same = n < n_draft && said[n] == draft[n];
+        n++;
+    } while (more && same);
+    if (n_draft) {
+        g->count.drafts++;
+        g->count.draft_tokens += (uint64_t)n_draft;
+        g->count.accepted_tokens += (uint64_t)(n - !same);
+    }
+    if (n) sched_accept(g->sched, c->seq, said, n);
+    if (!more)
+        end_choice(g, c, end, end == ENGINE_FAILED ? "the model gave no finite logit" : NULL);
     else if (sched_n_tokens(g->sched, c->seq) >= sched_limit(g->sched, c->seq))
         end_choice(g, c, ENGINE_LENGTH, NULL);
 }
@@ -176,15 +197,31 @@ static void sample(struct engine *g, struct choice *c, float *logits)
 static void sample_all(struct engine *g, const struct sched_plan *plan)
 {
     size_t n_vocab = (size_t)g->model.n_vocab;
-    for (int i = 0; i < g->batch->n_out; i++) {
-        float *row = g->logits + (size_t)i * n_vocab;
-        int seq = g->batch->out_seq[i];
+    float *row = g->logits;
+    for (int i = 0; i < plan->n_spans; i++) {
+        const struct sched_span *span = &plan->spans[i];
+        if (!span->sample) continue;
         for (int f = 0; f < plan->n_forks; f++) {
-            if (plan->forks[f].parent != seq) continue;
+            if (plan->forks[f].parent != span->seq) continue;
             memcpy(g->logits_copy, row, n_vocab * sizeof *row);
-            sample(g, g->by_seq[plan->forks[f].child], g->logits_copy);
+            sample(g, g->by_seq[plan->forks[f].child], g->logits_copy, 0);
         }
-        sample(g, g->by_seq[seq], row);
+        sample(g, g->by_seq[span->seq], row, span->n_draft);
+        row += (size_t)(1 + span->n_draft) * n_vocab;
+    }
+}
+
+static void propose(struct engine *g)
+{
+    int32_t draft[SCHED_DRAFT_MAX];
+    for (struct request *r = g->live; r; r = r->next) {
+        for (int i = 0; i < r->n_choices; i++) {
+            struct choice *c = &r->choices[i];
+            if (c->seq < 0 || !c->n_generated) continue;
+            int n = g->model.draft(g->model.arg, c, sched_tokens(g->sched, c->seq),
+                                   sched_n_tokens(g->sched, c->seq), draft);
+            sched_draft(g->sched, c->seq, draft, n);
+        }
     }
 }
 
@@ -232,6 +269,7 @@ static void publish(struct engine *g)
 static void step(struct engine *g)
 {
     uint64_t start_us = clock_us();
+    if (g->model.draft) propose(g);
     const struct sched_plan *plan = sched_step(g->sched, clock_ms());
     if (g->size.check_every_step) ASSERT(!sched_check(g->sched));
     if (!plan->n_rows && !plan->n_copies) return;

@@ -3,17 +3,18 @@
 
 #include "base/mem.h"
 
-struct batch *batch_new(int rows_max, int seqs_max)
+struct batch *batch_new(int rows_max, int seqs_max, int out_max)
 {
-    ASSERT(rows_max > 0 && seqs_max > 0);
+    ASSERT(rows_max > 0 && seqs_max > 0 && out_max >= seqs_max);
     struct batch *b = xcalloc(1, sizeof *b);
     b->rows_max = rows_max;
     b->seqs_max = seqs_max;
+    b->out_max = out_max;
     b->token = xcalloc((size_t)rows_max, sizeof *b->token);
     b->pos = xcalloc((size_t)rows_max, sizeof *b->pos);
     b->seq = xcalloc((size_t)rows_max, sizeof *b->seq);
-    b->out_row = xcalloc((size_t)seqs_max, sizeof *b->out_row);
-    b->out_seq = xcalloc((size_t)seqs_max, sizeof *b->out_seq);
+    b->out_row = xcalloc((size_t)out_max, sizeof *b->out_row);
+    b->out_seq = xcalloc((size_t)out_max, sizeof *b->out_seq);
     b->block_table = xcalloc((size_t)seqs_max, sizeof *b->block_table);
     return b;
 }
@@ -45,8 +46,11 @@ void batch_fill(struct batch *b, const struct sched *s, const struct sched_plan 
             b->seq[b->n_rows] = i;
         }
         if (!span->sample) continue;
-        b->out_row[b->n_out] = b->n_rows - 1;
-        b->out_seq[b->n_out++] = span->seq;
+        ASSERT(b->n_out + 1 + span->n_draft <= b->out_max);
+        for (int k = span->n_draft; k >= 0; k--) {
+            b->out_row[b->n_out] = b->n_rows - 1 - k;
+            b->out_seq[b->n_out++] = span->seq;
+        }
     }
     ASSERT(b->n_rows == plan->n_rows);
 }

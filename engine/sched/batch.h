@@ -6,14 +6,15 @@
 
 struct batch {
     int n_rows, n_seqs, n_out;
-    int32_t *token, *pos, *seq;  /* [n_rows] */
-    int32_t *out_row;            /* [n_out] ascending */
-    int *out_seq;                /* [n_out] sequence whose logits these are */
+    int32_t *token, *pos, *seq; /* [n_rows] */
+    int32_t *out_row;           /* [n_out] ascending */
+    int *out_seq; /* [n_out] sequence whose logits these are; several in a row after a draft */
     const int32_t **block_table; /* [n_seqs] borrowed from the scheduler until its next step */
-    int rows_max, seqs_max;
+    int rows_max, seqs_max, out_max;
 };
 
-struct batch *batch_new(int rows_max, int seqs_max);
+/* out_max: rows whose logits may be wanted at a time; at least seqs_max. */
+struct batch *batch_new(int rows_max, int seqs_max, int out_max);
 void batch_free(struct batch *b);
 /* Fills b from the plan of this step. */
 void batch_fill(struct batch *b, const struct sched *s, const struct sched_plan *plan);

@@ -1,6 +1,8 @@
 /* scheduler.c - life of the scheduler and its sequences, and the order of one step. */
 #include "engine/sched/scheduler.h"
 
+#include <string.h>
+
 #include "base/mem.h"
 #include "engine/sched/sequence.h"
 
@@ -126,9 +128,34 @@ void sched_remove(struct sched *s, int seq)
 
 void sched_token(struct sched *s, int seq, int32_t token)
 {
+    sched_accept(s, seq, &token, 1);
+}
+
+static bool may_draft(const struct sequence *q)
+{
+    return q->state == SEQ_RUNNING && seq_rest(q) == 1 && q->first_child < 0;
+}
+
+void sched_draft(struct sched *s, int seq, const int32_t *tokens, int n)
+{
+    struct sequence *q = seq_at(s, seq);
+    ASSERT(n >= 0 && n <= SCHED_DRAFT_MAX);
+    int room = q->n_limit - q->n_tokens - 1; /* one more always follows */
+    if (!may_draft(q)) return;
+    q->n_draft = n < room ? n : room;
+    memcpy(q->tokens + q->n_tokens, tokens, (size_t)q->n_draft * sizeof *tokens);
+}
+
+void sched_accept(struct sched *s, int seq, const int32_t *tokens, int n)
+{
     struct sequence *q = seq_at(s, seq);
     ASSERT(q->state == SEQ_RUNNING && q->n_computed == q->n_tokens && q->n_tokens < q->n_limit);
-    q->tokens[q->n_tokens++] = token;
+    ASSERT(n >= 1 && n <= q->n_draft + 1);
+    ASSERT(!memcmp(q->tokens + q->n_tokens, tokens, (size_t)(n - 1) * sizeof *tokens));
+    q->n_tokens += n - 1;
+    seq_advance(s, q, n - 1);
+    seq_settle_draft(s, q);
+    q->tokens[q->n_tokens++] = tokens[n - 1];
 }
 
 static void plan_span(struct sched *s, struct sequence *q, int n)
@@ -136,7 +163,7 @@ static void plan_span(struct sched *s, struct sequence *q, int n)
     int from = q->n_computed;
     seq_advance(s, q, n);
     s->spans[s->plan.n_spans++] =
-        (struct sched_span){seq_index(s, q), from, n, q->n_computed == q->n_tokens};
+        (struct sched_span){seq_index(s, q), from, n, q->n_computed == q->n_tokens, 0};
     s->plan.n_rows += n;
     if (q->n_computed == q->n_tokens && q->first_child >= 0) sched_start_forks(s, q);
 }
@@ -222,6 +249,29 @@ static void plan_prompts(struct sched *s, int rows)
     }
 }
 
+/* The first n_spans spans are those of decoding sequences. Drafts get what is left when all others are served, in equal
+ * parts, so that one that is sure of itself does not crowd out the rest. */
+static void plan_drafts(struct sched *s, int n_spans)
+{
+    int rows = s->o.max_batch_rows - s->plan.n_rows, n_drafts = 0;
+    if (rows > s->o.draft_rows_max) rows = s->o.draft_rows_max;
+    for (int i = 0; i < n_spans; i++)
+        n_drafts += s->seqs[s->spans[i].seq].n_draft > 0;
+    for (int i = 0; i < n_spans; i++) {
+        struct sequence *q = seq_at(s, s->spans[i].seq);
+        if (!q->n_draft) continue;
+        int n = rows / n_drafts--;
+        if (n > q->n_draft) n = q->n_draft;
+        if (q->first_child >= 0) n = 0;
+        q->n_draft = n > 0 ? seq_secure_draft(s, q, n) : 0;
+        rows -= q->n_draft;
+        s->spans[i].n_draft = q->n_draft;
+        s->spans[i].n += q->n_draft;
+        s->plan.n_rows += q->n_draft;
+        s->stats.draft_rows += (uint64_t)q->n_draft;
+    }
+}
+
 const struct sched_plan *sched_step(struct sched *s, uint64_t now_ms)
 {
     s->step++;
@@ -236,7 +286,9 @@ const struct sched_plan *sched_step(struct sched *s, uint64_t now_ms)
     int rows = s->o.max_batch_rows - s->plan.n_rows;
     if (s->plan.n_rows && s->prompt_rows_max && rows > s->prompt_rows_max)
         rows = s->prompt_rows_max;
+    int n_spans = s->plan.n_spans;
     if (rows > 0) plan_prompts(s, rows);
+    plan_drafts(s, n_spans);
     s->stats.steps++;
     s->stats.rows += (uint64_t)s->plan.n_rows;
     return &s->plan;

@@ -8,6 +8,8 @@
  *    has not got on since is spared. It frees everything and is recomputed later (its full blocks stay findable meanwhile).
  *  - Full blocks are entered in the prefix cache as soon as their computation is planned: the model stores a batch's keys before anyone
  *    attends to them, so sequences of one step may already share. The last token is always computed.
+ *  - Speculation: a decoding sequence may be given a draft; its rows are computed behind the sequence's own, out of what rows and blocks
+ *    are left when everybody else is served. What is in doubt is in no cache; what is rejected leaves no trace.
  * Knows nothing of text, sampling, the model. Pure: time is an argument, no allocation after sched_new, no thread.
  * Source: Orca (Yu et al. 2022), PagedAttention (Kwon et al. 2023), Sarathi-Serve (Agrawal et al. 2024). */
 #ifndef DEJA_ENGINE_SCHED_SCHEDULER_H
@@ -25,6 +27,7 @@ struct sched_options {
     int max_waiting;    /* sequences waiting (ERR_FULL beyond) */
     int max_batch_rows; /* rows of one step; at least max_running */
     int max_len;        /* tokens of one sequence, prompt and generated */
+    int draft_rows_max; /* draft rows of one step, all sequences together; 0 = no speculation */
     int reserve_tokens; /* generation room promised at admission; 0 = 64 */
     int bypass_max;     /* how often a sequence that does not fit may be overtaken; 0 = 8 */
     uint64_t ageing_ms; /* a batch sequence older than this is treated as aged; 0 = 30000 */
@@ -51,12 +54,22 @@ MUST enum err sched_add(struct sched *s, const struct sched_request *r, uint64_t
                         int *seq_out, int *limit_out);
 /* In any state: frees its blocks at once. Held forks of it become ordinary waiting sequences. */
 void sched_remove(struct sched *s, int seq);
-/* Appends a generated token after the step that asked for it (span.sample or a fork). */
+/* Appends a generated token after the step that asked for it (span.sample or a fork); a draft is rejected whole. */
 void sched_token(struct sched *s, int seq, int32_t token);
+
+/* Before sched_step: tokens[n], copied, may follow what seq has so far. For a running sequence of which only the last token is not
+ * computed and that holds back no forks; others, and what would go past the limit, are passed over in silence. Replaces an
+ * earlier draft. The step uses a beginning of it, maybe none (span.n_draft), and forgets the rest. */
+enum { SCHED_DRAFT_MAX = 15 };
+void sched_draft(struct sched *s, int seq, const int32_t *tokens, int n);
+/* After the step: tokens[n] follow, 1 <= n <= span.n_draft + 1. All but the last are the draft's beginning; the last is what the model
+ * says there. Blocks past the accepted end are let go. */
+void sched_accept(struct sched *s, int seq, const int32_t *tokens, int n);
 
 struct sched_span { /* positions from..from+n-1 of seq are computed in this step */
     int seq, from, n;
-    bool sample; /* the logits of the last one are wanted */
+    bool sample; /* the logits of the last 1 + n_draft of them are wanted */
+    int n_draft; /* the last n_draft are a draft's tokens */
 };
 struct sched_fork { /* child starts from the logits of this parent's span */
     int parent, child;
@@ -89,7 +102,7 @@ int sched_cached_tokens(const struct sched *s,
 struct sched_stats {
     int running, waiting, blocks_total, blocks_used, blocks_kept;
     uint64_t steps, rows, preemptions, lost_tokens, prefix_query_tokens, prefix_hit_tokens, copies,
-        bypasses, displaced;
+        bypasses, displaced, draft_rows;
     uint64_t waiting_tokens; /* prompt tokens of waiting sequences */
 };
 void sched_stats(const struct sched *s, struct sched_stats *out);

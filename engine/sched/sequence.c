@@ -69,7 +69,7 @@ void seq_release(struct sched *s, struct sequence *q)
     for (int i = q->n_table; i-- > 0;)
         kv_pool_unref(s->pool, q->table[i]);
     s->n_reserved -= q->reserved;
-    q->reserved = q->n_table = q->n_computed = q->n_chained = 0;
+    q->reserved = q->n_table = q->n_computed = q->n_chained = q->n_draft = 0;
     s->slots[s->n_slots++] = q->slot;
     q->slot = -1;
     q->table = NULL;
@@ -143,6 +143,29 @@ void seq_advance(struct sched *s, struct sequence *q, int n)
             kv_pool_set_cached(s->pool, b, true);
         q->chain = id;
     }
+}
+
+int seq_secure_draft(struct sched *s, struct sequence *q, int n)
+{
+    int bt = s->o.block_tokens, have = q->n_table * bt - q->n_computed;
+    q->table_before = q->n_table;
+    q->reserved_before = q->reserved;
+    for (; have < n && q->n_table < s->blocks_max; have += bt)
+        if (!seq_secure(s, q, q->n_computed + have)) break;
+    return have < n ? have : n;
+}
+
+void seq_settle_draft(struct sched *s, struct sequence *q)
+{
+    if (!q->n_draft) return;
+    int used = blocks_for(s, q->n_computed) - q->table_before;
+    if (used < 0) used = 0;
+    while (q->n_table > q->table_before + used)
+        kv_pool_unref(s->pool, q->table[--q->n_table]);
+    int reserved = q->reserved_before > used ? q->reserved_before - used : 0;
+    s->n_reserved += reserved - q->reserved;
+    q->reserved = reserved;
+    q->n_draft = 0;
 }
 
 static void count_hit(struct sched *s, struct sequence *q, int before)

@@ -33,6 +33,8 @@ struct sequence {
     int n_chained;        /* == n_computed / block_tokens */
     uint64_t planned_step;
     int n_tokens_resumed; /* n_tokens when it was last admitted */
+    int n_draft; /* proposed tokens, in tokens[n_tokens..]; after planning: those computed in this step */
+    int table_before, reserved_before; /* n_table and reserved without the draft's blocks */
     int cached_tokens;
 };
 
@@ -111,6 +113,10 @@ bool seq_take_block(struct sched *s, struct sequence *q, kv_block *out);
 bool seq_secure(struct sched *s, struct sequence *q, int pos);
 /* The next n positions are computed in this step: enters blocks that become full. */
 void seq_advance(struct sched *s, struct sequence *q, int n);
+/* Blocks for the n positions after the computed ones, taken for a draft; returns for how many there are. */
+int seq_secure_draft(struct sched *s, struct sequence *q, int n);
+/* After the accepted positions were advanced over: lets go of the blocks past them, and makes the promise good again. */
+void seq_settle_draft(struct sched *s, struct sequence *q);
 /* Adopts cached blocks after what is computed, and copies the beginning of one that matches in part. */
 void seq_extend(struct sched *s, struct sequence *q);
 /* Blocks of the cache that admission would share; *n_kept of them have no user now. */

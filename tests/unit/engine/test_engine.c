@@ -33,7 +33,7 @@ static void pretend_forward(void *arg, const struct model_batch *b, float *logit
                          .seq = (int32_t *)b->seq,
                          .out_row = (int32_t *)b->out_row,
                          .block_table = (const int32_t **)b->block_table};
-    uint64_t hash[64];
+    uint64_t hash[128];
     fake_forward(&p->kv, &view, hash);
     for (int i = 0; i < b->n_out; i++)
         for (int v = 0; v < VOCAB; v++)
@@ -49,6 +49,27 @@ static void pretend_copy(void *arg, int32_t dst, int32_t src, int n)
     memcpy(k->cells + dst * k->bt, k->cells + src * k->bt, (size_t)n * sizeof *k->cells);
 }
 
+/* Right for a while, then not: the "model" is a hash, so the text ahead can be foretold. */
+static int pretend_draft(void *arg, const struct choice *c, const int32_t *tokens, int n,
+                         int32_t *out)
+{
+    (void)c;
+    struct pretend *p = arg;
+    int32_t ahead[TEXT_MAX + SCHED_DRAFT_MAX];
+    int n_draft = (n + p->steps) % (SCHED_DRAFT_MAX + 1);
+    memcpy(ahead, tokens, (size_t)n * sizeof *tokens);
+    for (int k = 0; k < n_draft; k++) {
+        uint64_t h = 1;
+        for (int i = 0; i < n + k; i++)
+            h = fake_mix(h, ahead[i], i);
+        int best = 0;
+        for (int v = 1; v < VOCAB; v++)
+            if (fake_mix(h, v, 3) % 1000 > fake_mix(h, best, 3) % 1000) best = v;
+        out[k] = ahead[n + k] = k % 7 == 6 ? (best + 1) % VOCAB : best;
+    }
+    return n_draft;
+}
+
 static struct engine *open_engine(struct pretend *p, struct engine_sizes s)
 {
     memset(p, 0, sizeof *p);
@@ -60,8 +81,11 @@ static struct engine *open_engine(struct pretend *p, struct engine_sizes s)
     if (!s.n_blocks) s.n_blocks = 400;
     s.check_every_step = true;
     p->kv = fake_kv_new(s.n_blocks, s.block_size, VOCAB);
-    struct engine_forward f = {
-        .arg = p, .forward = pretend_forward, .kv_copy = pretend_copy, .n_vocab = VOCAB};
+    struct engine_forward f = {.arg = p,
+                               .forward = pretend_forward,
+                               .kv_copy = pretend_copy,
+                               .draft = s.draft_rows ? pretend_draft : NULL,
+                               .n_vocab = VOCAB};
     struct engine *g = NULL;
     struct errmsg e = {0};
     CHECK_INT(engine_open_with(&g, &f, &s, &e), OK);
@@ -185,6 +209,13 @@ TEST(text_is_the_same_alone_in_a_batch_from_the_cache_and_in_chunks)
          "a tiny pool"},
         {{.max_num_seqs = 3, .max_batch = 33, .prefix_caching = true, .prompt_rows = 5},
          "few slots"},
+        {{.max_num_seqs = 8, .max_batch = 100, .prefix_caching = true, .draft_rows = 40}, "drafts"},
+        {{.max_num_seqs = 5,
+          .max_batch = 24,
+          .prefix_caching = true,
+          .draft_rows = 9,
+          .n_blocks = 60},
+         "drafts in a tiny pool"},
     };
     for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) {
         g = open_engine(&p, ways[w].s);
@@ -199,6 +230,7 @@ TEST(text_is_the_same_alone_in_a_batch_from_the_cache_and_in_chunks)
         }
         struct engine_stats st;
         engine_stats(g, &st);
+        CHECK(!ways[w].s.draft_rows || st.accepted_tokens > 100);
         if (w == 3) CHECK(st.preemptions > 0);
         if (w == 2) CHECK(other[3].choice[0].end.cached_tokens >= 48);
         shut(g, &p);

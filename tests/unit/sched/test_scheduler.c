@@ -196,6 +196,104 @@ TEST(forks_without_a_slot_wait_and_find_the_prompt_in_the_cache)
     shut(b);
 }
 
+static const struct sched_span *span_of(const struct sched_plan *p, int seq)
+{
+    for (int i = 0; i < p->n_spans; i++)
+        if (p->spans[i].seq == seq) return &p->spans[i];
+    return NULL;
+}
+
+TEST(a_draft_is_computed_behind_its_sequence_and_what_is_rejected_leaves_no_trace)
+{
+    struct bench *b = open_with((struct sched_options){.n_blocks = 40,
+                                                       .block_tokens = 4,
+                                                       .max_running = 2,
+                                                       .max_batch_rows = 64,
+                                                       .draft_rows_max = 32,
+                                                       .reserve_tokens = 8});
+    int seq = add(b, 6, 40, 0, SCHED_ONLINE, -1);
+    run_step(b);
+    struct sched_stats before, st;
+    sched_stats(b->s, &before);
+    const int32_t draft[9] = {11, 12, 13, 14, 15, 16, 17, 18, 19};
+    sched_draft(b->s, seq, draft, 9);
+    const struct sched_plan *p = sched_step(b->s, 0);
+    const struct sched_span *span = span_of(p, seq);
+    REQUIRE(span);
+    CHECK_INT(span->from, 6);
+    CHECK_INT(span->n, 10);
+    CHECK_INT(span->n_draft, 9);
+    CHECK_INT(p->n_rows, 10);
+    sched_stats(b->s, &st);
+    CHECK_INT(st.blocks_used, 4);
+    const int32_t said[4] = {11, 12, 13, 99};
+    sched_accept(b->s, seq, said, 4);
+    const char *why = sched_check(b->s);
+    CHECK_AT(!why, "%s", why);
+    CHECK_INT(sched_n_tokens(b->s, seq), 11);
+    CHECK_INT(sched_tokens(b->s, seq)[10], 99);
+    sched_stats(b->s, &st);
+    CHECK_INT(st.blocks_used, 3); /* ten positions */
+    p = sched_step(b->s, 0);      /* no draft: the old path */
+    span = span_of(p, seq);
+    REQUIRE(span);
+    CHECK_INT(span->from, 10);
+    CHECK_INT(span->n, 1);
+    CHECK_INT(span->n_draft, 0);
+    shut(b);
+}
+
+TEST(a_block_of_drafted_tokens_is_shared_only_once_they_are_accepted)
+{
+    struct bench *b = open_with((struct sched_options){.n_blocks = 40,
+                                                       .block_tokens = 4,
+                                                       .max_running = 3,
+                                                       .max_batch_rows = 64,
+                                                       .draft_rows_max = 32});
+    int seq = add(b, 4, 40, 4, SCHED_ONLINE, -1);
+    run_step(b); /* says 4 */
+    const int32_t draft[7] = {1, 2, 3, 5, 6, 7, 8};
+    sched_draft(b->s, seq, draft, 7);
+    sched_step(b->s, 0); /* blocks 4 1 2 3 and 5 6 7 8 are full, but in doubt */
+    sched_accept(b->s, seq, (const int32_t[]){1, 2, 3, 9}, 4);
+    static const struct {
+        int32_t tail[8];
+        int shared;
+    } ask[] = {{{4, 1, 2, 3, 9, 9, 9, 9}, 8}, {{4, 1, 2, 3, 5, 6, 7, 8}, 8}};
+    for (int k = 0; k < 2; k++) {
+        int other = add(b, 13, 2, 4, SCHED_ONLINE, -1);
+        memcpy(b->tokens[b->n - 1] + 4, ask[k].tail, sizeof ask[k].tail);
+        sched_step(b->s, 0);
+        CHECK_INT(sched_cached_tokens(b->s, other), ask[k].shared);
+        sched_remove(b->s, other);
+    }
+    shut(b);
+}
+
+TEST(drafts_give_way_to_prompts_and_never_cost_anybody_a_block)
+{
+    struct bench *b = open_with((struct sched_options){.n_blocks = 8,
+                                                       .block_tokens = 4,
+                                                       .max_running = 3,
+                                                       .max_batch_rows = 20,
+                                                       .draft_rows_max = 32,
+                                                       .reserve_tokens = 1});
+    int seq = add(b, 3, 20, 0, SCHED_ONLINE, -1);
+    run_step(b);
+    add(b, 22, 2, 0, SCHED_ONLINE, -1);
+    const int32_t draft[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    sched_draft(b->s, seq, draft, 8);
+    const struct sched_plan *p = run_step(b);
+    CHECK_INT(rows_of(p, seq), 4); /* 20 rows: itself, a chunk of 16, 3 that are left */
+    CHECK_INT(p->n_preempted, 0);
+    sched_draft(b->s, seq, draft, 8);
+    p = run_step(b);
+    CHECK_INT(rows_of(p, seq),
+              4); /* rows enough, but of 8 blocks 6 are promised and one is its own: one more */
+    CHECK_INT(p->n_preempted, 0);
+    shut(b);
+}
+
 TEST(a_prompt_that_can_never_fit_is_refused_at_once)
 {
     struct bench *b = open_with((struct sched_options){

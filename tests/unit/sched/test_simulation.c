@@ -19,7 +19,7 @@ struct world {
     struct batch *b;
     struct sched_options o;
     struct one one[LIVE_MAX];
-    int submitted, ended, cancelled, forks;
+    int submitted, ended, cancelled, forks, accepted;
     uint64_t now_ms, rows;
     int32_t docs[4][LEN_MAX];
 };
@@ -76,24 +76,47 @@ static void submit(struct world *w)
     }
 }
 
-/* True when the sequence goes on. */
-static void got(struct world *w, int seq, uint64_t hash)
+/* The hashes of seq's rows[1 + n_draft]: takes what the draft got right and one more token. */
+static void got(struct world *w, int seq, const uint64_t *rows, int n_draft)
 {
     struct one *x = by_seq(w, seq);
     REQUIRE(x);
-    int n = sched_n_tokens(w->s, seq);
-    int32_t token = fake_next(fake_mix(hash, x->choice, -1), VOCAB);
-    CHECK_INT(token, fake_alone(x->tokens, n, VOCAB, x->choice));
-    sched_token(w->s, seq, token);
-    bool stop = below(w, 40) == 0; /* a stop string */
-    if (n + 1 < x->limit && !stop) return;
+    int32_t said[SCHED_DRAFT_MAX + 1];
+    int n = sched_n_tokens(w->s, seq), k = 0;
+    for (;; k++) {
+        said[k] = fake_next(fake_mix(rows[k], x->choice, -1), VOCAB);
+        CHECK_INT(said[k], fake_alone(x->tokens, n + k, VOCAB, x->choice));
+        if (k == n_draft || x->tokens[n + k] != said[k]) break;
+    }
+    w->accepted += k;
+    int some = 1 + below(w, k + 1); /* a stop string in the middle */
+    bool stop = below(w, 40) == 0;
+    sched_accept(w->s, seq, said, stop ? some : k + 1);
+    if (sched_n_tokens(w->s, seq) < x->limit && !stop) return;
     sched_remove(w->s, seq);
     x->live = false;
     w->ended++;
 }
 
+/* Drafts of any length, right up to a random token. */
+static void draft_some(struct world *w)
+{
+    for (int i = 0; i < LIVE_MAX; i++) {
+        struct one *x = &w->one[i];
+        if (!x->live || below(w, 3)) continue;
+        int32_t ahead[LEN_MAX + 8 + SCHED_DRAFT_MAX];
+        int n = sched_n_tokens(w->s, x->seq), n_draft = below(w, SCHED_DRAFT_MAX + 1);
+        memcpy(ahead, x->tokens, (size_t)n * sizeof *ahead);
+        for (int k = 0; k < n_draft; k++)
+            ahead[n + k] =
+                below(w, 5) ? fake_alone(ahead, n + k, VOCAB, x->choice) : below(w, VOCAB);
+        sched_draft(w->s, x->seq, ahead + n, n_draft);
+    }
+}
+
 static void step(struct world *w)
 {
+    if (w->o.draft_rows_max) draft_some(w);
     const struct sched_plan *p = sched_step(w->s, w->now_ms);
     const char *why = sched_check(w->s);
     if (why) CHECK_AT(false, "after planning: %s", why);
@@ -101,18 +124,18 @@ static void step(struct world *w)
         CHECK_AT(false, "%d rows in a step of %d", p->n_rows, w->o.max_batch_rows);
     fake_copy(&w->kv, p);
     batch_fill(w->b, w->s, p);
-    uint64_t hash[64];
+    uint64_t hash[128];
     fake_forward(&w->kv, w->b, hash);
     w->rows += (uint64_t)p->n_rows;
-    struct sched_fork forks[64];
     w->forks += p->n_forks;
-    int n_forks = p->n_forks, n_out = w->b->n_out, out_seq[64];
-    memcpy(forks, p->forks, (size_t)n_forks * sizeof *forks);
-    memcpy(out_seq, w->b->out_seq, (size_t)n_out * sizeof *out_seq);
-    for (int i = 0; i < n_out; i++) {
-        for (int f = 0; f < n_forks; f++)
-            if (forks[f].parent == out_seq[i]) got(w, forks[f].child, hash[i]);
-        got(w, out_seq[i], hash[i]);
+    const uint64_t *row = hash;
+    for (int i = 0; i < p->n_spans; i++) {
+        const struct sched_span *span = &p->spans[i];
+        if (!span->sample) continue;
+        for (int f = 0; f < p->n_forks; f++)
+            if (p->forks[f].parent == span->seq) got(w, p->forks[f].child, row, 0);
+        got(w, span->seq, row, span->n_draft);
+        row += 1 + span->n_draft;
     }
     why = sched_check(w->s);
     if (why) CHECK_AT(false, "after tokens: %s", why);
@@ -130,7 +153,7 @@ static void cancel_some(struct world *w)
     if (why) CHECK_AT(false, "after a cancel: %s", why);
 }
 
-static void run(uint64_t seed, int n_steps, struct sched_stats *sum, int *forks)
+static void run(uint64_t seed, int n_steps, struct sched_stats *sum, int *forks, int *accepted)
 {
     struct world *w = xcalloc(1, sizeof *w);
     rng_seed(&w->r, seed);
@@ -141,6 +164,7 @@ static void run(uint64_t seed, int n_steps, struct sched_stats *sum, int *forks)
                                   .max_waiting = 40,
                                   .max_batch_rows = max_running + below(w, 40),
                                   .max_len = 8 + below(w, LEN_MAX - 8),
+                                  .draft_rows_max = below(w, 2) ? below(w, 40) : 0,
                                   .reserve_tokens = 1 + below(w, 20),
                                   .bypass_max = 1 + below(w, 8),
                                   .ageing_ms = 50,
@@ -149,7 +173,7 @@ static void run(uint64_t seed, int n_steps, struct sched_stats *sum, int *forks)
                                   .root = {seed, 1}};
     w->s = sched_new(&w->o);
     w->kv = fake_kv_new(w->o.n_blocks, bt, VOCAB);
-    w->b = batch_new(w->o.max_batch_rows, max_running);
+    w->b = batch_new(w->o.max_batch_rows, max_running, max_running + w->o.draft_rows_max);
     for (int d = 0; d < 4; d++)
         for (int i = 0; i < LEN_MAX; i++)
             w->docs[d][i] = d < 2 ? below(w, VOCAB) : d; /* two of them begin alike */
@@ -174,7 +198,9 @@ static void run(uint64_t seed, int n_steps, struct sched_stats *sum, int *forks)
     sum->displaced += st.displaced;
     sum->bypasses += st.bypasses;
     sum->prefix_hit_tokens += st.prefix_hit_tokens;
+    sum->draft_rows += st.draft_rows;
     *forks += w->forks;
+    *accepted += w->accepted;
     CHECK_INT(st.blocks_used, 0);
     CHECK_INT(st.running + st.waiting, 0);
     if (check_failures)
@@ -191,9 +217,9 @@ static void run(uint64_t seed, int n_steps, struct sched_stats *sum, int *forks)
 TEST(random_traffic_ends_exactly_once_with_the_text_of_a_lone_run)
 {
     struct sched_stats sum = {0};
-    int forks = 0;
+    int forks = 0, accepted = 0;
     for (uint64_t seed = 1; seed <= 300 && !check_failures; seed++)
-        run(seed, 400, &sum, &forks);
+        run(seed, 400, &sum, &forks, &accepted);
     /* the run is worth something only if the rare paths were taken */
     CHECK(sum.preemptions > 1000);
     CHECK(sum.copies > 1000);
@@ -201,6 +227,8 @@ TEST(random_traffic_ends_exactly_once_with_the_text_of_a_lone_run)
     CHECK(sum.bypasses > 100);
     CHECK(sum.prefix_hit_tokens > 10000);
     CHECK(forks > 100);
+    CHECK(accepted > 10000);
+    CHECK(sum.draft_rows > (uint64_t)accepted * 5 / 4); /* many were wrong */
 }
 
 TEST_MAIN()
