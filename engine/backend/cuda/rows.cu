@@ -1,7 +1,5 @@
 /* rows.cu - launches of the kernels in rows.cuh. Columns beyond GEMV_COLS are taken in several launches, weights being read
  * again: this family is for decoding. Never run on hardware yet. */
-#include <cuda_runtime.h>
-
 #include "engine/backend/cuda/cuda.h"
 #include "engine/backend/cuda/device.cuh"
 #include "engine/backend/cuda/rows.cuh"
@@ -23,11 +21,11 @@ extern "C" int cuda_device_count(void)
 extern "C" enum err cuda_rmsnorm(const float *x, const float *weight, float eps, int n_rows, int n,
                                  float *out, void *stream, struct errmsg *e)
 {
-    rmsnorm_rows<<<n_rows, ROWS_THREADS, 0, (cudaStream_t)stream>>>(x, weight, eps, n, out);
+    LAUNCH(rmsnorm_rows, n_rows, ROWS_THREADS, 0, (cudaStream_t)stream, x, weight, eps, n, out);
     return launched(e, "rmsnorm");
 }
 
-extern "C" enum err cuda_gemv(const struct cuda_gemv *g, void *stream, struct errmsg *e)
+extern "C" enum err cuda_gemv(const struct cuda_gemv_args *g, void *stream, struct errmsg *e)
 {
     if ((g->type != TENSOR_Q8_0 && g->type != TENSOR_Q4_0) || g->n_in % 32)
         return err_set(e, ERR_UNSUPPORTED, "no GPU kernel for rows of %d elements in %s", g->n_in,
@@ -39,11 +37,11 @@ extern "C" enum err cuda_gemv(const struct cuda_gemv *g, void *stream, struct er
         const float *x = g->x + (size_t)c * g->n_in;
         float *out = g->out + (size_t)c * g->n_out;
         if (g->type == TENSOR_Q8_0)
-            gemv_q8_0<<<blocks, GEMV_WARPS * LANES, 0, (cudaStream_t)stream>>>(rows, x, g->n_out,
-                                                                               g->n_in, n, out);
+            LAUNCH(gemv_q8_0, blocks, GEMV_WARPS * LANES, 0, (cudaStream_t)stream, rows, x,
+                   g->n_out, g->n_in, n, out);
         else
-            gemv_q4_0<<<blocks, GEMV_WARPS * LANES, 0, (cudaStream_t)stream>>>(rows, x, g->n_out,
-                                                                               g->n_in, n, out);
+            LAUNCH(gemv_q4_0, blocks, GEMV_WARPS * LANES, 0, (cudaStream_t)stream, rows, x,
+                   g->n_out, g->n_in, n, out);
     }
     return launched(e, "gemv");
 }

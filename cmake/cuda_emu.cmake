@@ -1,0 +1,16 @@
+# The CUDA sources compiled by the C++ compiler on tests/cuda_emu, so that their logic runs on the CPU under the sanitizers: the library
+# deja_cuda_emu, one test program a file of tests/unit/cuda, and the emulation's own tests.
+file(GLOB emu_srcs CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/engine/backend/cuda/*.cu")
+set_source_files_properties(${emu_srcs} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++;-Wno-unknown-pragmas")
+add_library(deja_cuda_emu STATIC ${emu_srcs} tests/cuda_emu/emu.cpp tests/cuda_emu/emu_warp.cpp tests/cuda_emu/runtime.cpp)
+target_include_directories(deja_cuda_emu BEFORE PUBLIC "${CMAKE_SOURCE_DIR}/tests/cuda_emu/include" "${CMAKE_SOURCE_DIR}")
+target_link_libraries(deja_cuda_emu PUBLIC deja_backend deja_base)
+file(GLOB srcs CONFIGURE_DEPENDS "tests/unit/cuda/test_*.cpp")
+foreach(s ${srcs} "${CMAKE_SOURCE_DIR}/tests/cuda_emu/test_emu.cpp")
+    get_filename_component(n ${s} NAME_WE)
+    add_executable(unit_cuda_${n} ${s})
+    set_target_properties(unit_cuda_${n} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/unit")
+    target_link_libraries(unit_cuda_${n} PRIVATE deja_cuda_emu)
+    add_test(NAME cuda/${n} COMMAND unit_cuda_${n})
+    add_dependencies(unit_tests unit_cuda_${n})
+endforeach()
