@@ -304,7 +304,7 @@ enum err engine_submit(struct engine *g, const struct engine_submit_options *o, 
     r->n_choices = r->n_live = o->n;
     r->n_prompt = o->n_prompt;
     r->n_limit = o->n_prompt + (o->max_tokens > 0 && o->max_tokens < room ? o->max_tokens : room);
-    r->salt = o->salt;
+    r->scope = (struct prefix_scope){.adapter = o->adapter, .salt = o->salt};
     r->priority = o->priority;
     r->ignore_end = o->ignore_end;
     r->n_end_ids = o->n_end_ids;

@@ -6,6 +6,7 @@
  * Source: Orca (iteration-level scheduling, Yu et al. 2022), vLLM (Kwon et al. 2023), Sarathi-Serve (chunked prefill, 2024). */
 #ifndef DEJA_ENGINE_ENGINE_H
 #define DEJA_ENGINE_ENGINE_H
+#include "base/hash.h"
 #include "engine/model/model.h"
 #include "engine/model/sampler.h"
 
@@ -52,8 +53,9 @@ struct engine_submit_options {
     int n;          /* choices, 1..16: share prompt blocks, copy-on-write tail */
     int max_tokens; /* clamped so that prompt + max_tokens <= max_model_len; <= 0 = as many as fit */
     struct sampler_params sampling; /* biases are copied; choice i uses seed + i */
-    uint64_t salt;                  /* separates prefix-cache users; 0 = shared */
-    int priority;                   /* 0 = online, 1 = batch */
+    /* Prefix-cache users share blocks within one adapter (hash of content and scale; zero = none) and one salt (zero = all). */
+    struct hash128 adapter, salt;
+    int priority; /* 0 = online, 1 = batch */
     /* Token ids that end a choice (counted in completion_tokens, never passed to on_token); copied, at most ENGINE_END_IDS_MAX. */
     const int32_t *end_ids;
     int n_end_ids;

@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "base/hash.h"
 #include "engine/engine.h"
 #include "engine/sched/batch.h"
 
@@ -45,7 +44,8 @@ struct choice {
 
 struct request {
     struct request *next; /* inbox or live list */
-    uint64_t id, salt;
+    uint64_t id;
+    struct prefix_scope scope;
     int n_choices, n_live, n_prompt, n_limit, priority;
     bool want_logprobs, ignore_end, cancelled; /* cancelled: under lock */
     int32_t end_ids[ENGINE_END_IDS_MAX];

@@ -58,7 +58,7 @@ static void start_request(struct engine *g, struct request *r)
         struct sched_request q = {.tokens = c->tokens,
                                   .n_prompt = r->n_prompt,
                                   .n_limit = r->n_limit,
-                                  .salt = r->salt,
+                                  .scope = r->scope,
                                   .class = r->priority ? SCHED_BATCH : SCHED_ONLINE,
                                   .fork_of = i ? r->choices[0].seq : -1};
         if (sched_add(g->sched, &q, clock_ms(), &c->seq, NULL)) {

@@ -45,8 +45,11 @@ static const struct conf_row rows[] = {
      "longest answer to a request that names no limit (small models can go on for ever); 0 = as "
      "many as fit",
      NULL},
-    {"trust_gateway", CONF_BOOL, "no", 0, 0, "", 0,
-     "honour x-deja-salt and x-deja-priority: only behind a gateway that sets them", NULL},
+    {"gateway_key", CONF_STR, "", 0, 256, "", CONF_SECRET,
+     "requests with this in x-deja-key may say x-deja-salt (whose prefix cache) and "
+     "x-deja-priority; "
+     "the gateway has the same option",
+     NULL},
     {"warm_up", CONF_BOOL, "yes", 0, 0, "", 0,
      "generate a few tokens at the start before /ready says so", NULL},
     {"probe_idle_ms", CONF_INT, "30000", 0, 3600000, "ms", 0,
@@ -87,7 +90,7 @@ enum err server_options_read(const struct conf *c, struct server_options *out, s
         .port = (int)conf_int(c, "port"),
         .log_level = conf_str(c, "log_level"),
         .check = conf_str(c, "check"),
-        .trust_gateway = conf_bool(c, "trust_gateway"),
+        .gateway_key = conf_str(c, "gateway_key"),
         .has_seed = conf_int(c, "seed") >= 0,
         .seed = (uint64_t)conf_int(c, "seed"),
         .max_tokens_default = (int)conf_int(c, "max_tokens_default"),

@@ -11,9 +11,10 @@ struct server_options { /* strings are borrowed from the conf */
     const char *host;
     int port;
     const char *log_level;
-    const char *check;  /* file to check instead of serving, "" = serve */
-    bool trust_gateway; /* honour x-deja-salt and x-deja-priority */
-    bool has_seed;      /* requests without a seed get this one */
+    const char *check; /* file to check instead of serving, "" = serve */
+    const char *
+        gateway_key; /* requests that carry it may say x-deja-salt and x-deja-priority; "" = none may */
+    bool has_seed; /* requests without a seed get this one */
     uint64_t seed;
     int max_tokens_default; /* for requests that name no limit; 0 = as many as fit */
     int drain_ms;

@@ -209,7 +209,7 @@ static enum err generate(struct server *s, int n_tokens,
                                       .max_tokens = n_tokens,
                                       .sampling = sampler_params_default(),
                                       .ignore_end = true,
-                                      .salt = ~(uint64_t)0,
+                                      .salt = {~(uint64_t)0, 0},
                                       .on_end = on_end,
                                       .arg = s};
     return engine_submit(s->engine, &o, &id, e);

@@ -117,7 +117,8 @@ struct exchange {
     struct openai_request request;
     char id[64];
     int64_t created_s;
-    uint64_t salt, arrived_us, last_write_ms, first_token_us;
+    struct hash128 salt;
+    uint64_t arrived_us, last_write_ms, first_token_us;
     int priority;
     struct token_list prompts[SERVER_CHOICES_MAX];
     int n_prompts;

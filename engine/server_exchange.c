@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/crypto.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -112,12 +113,11 @@ static bool model_known(const struct server *s, const struct exchange *x)
 /* The gateway's word on isolation and class; a client's own is worth nothing. */
 static void read_trusted_headers(struct exchange *x)
 {
-    if (!x->server->o->trust_gateway) return;
+    const char *key = x->server->o->gateway_key;
+    struct str given = http_req_header(x->http, "x-deja-key");
+    if (!*key || !equal_constant_time(given, str_of(key))) return;
     struct str salt = http_req_header(x->http, "x-deja-salt");
-    if (salt.n) {
-        x->salt = hash_bytes(0x73616c74, salt).lo;
-        if (!x->salt) x->salt = 1; /* 0 means shared */
-    }
+    if (salt.n) x->salt = hash_bytes(0x73616c74, salt);
     x->priority = str_eqz(http_req_header(x->http, "x-deja-priority"), "batch");
 }
 

@@ -142,6 +142,8 @@ static void target_headers(struct call *c, const struct upstream *t, struct http
 {
     *n = headers_view(&c->headers, h);
     if (t->engine) {
+        const char *key = c->gw->o.gateway_key;
+        if (key[0]) h[(*n)++] = (struct http_header){STR("x-deja-key"), str_of(key)};
         if (c->salt[0]) h[(*n)++] = (struct http_header){STR("x-deja-salt"), str_of(c->salt)};
         return;
     }
@@ -155,7 +157,7 @@ static void target_headers(struct call *c, const struct upstream *t, struct http
 static void attempt(struct call *c)
 {
     const struct gateway_options *o = &c->gw->o;
-    struct http_header h[HEADERS_MAX + 1];
+    struct http_header h[HEADERS_MAX + 2];
     size_t n;
     struct buf auth, path;
     struct upstream *t = upstreams_pick(c->gw->upstreams, str_of(c->model), c->tried, &c->wait_ms);

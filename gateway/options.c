@@ -16,6 +16,10 @@ static const struct conf_row rows[] = {
     {"upstream_key", CONF_STR, "", 0, 4096, "", CONF_SECRET,
      "bearer token for upstreams; empty = the client's own passes on", NULL},
     {"engine_url", CONF_STR, "", 0, 4096, "", 0, "base URL of Deja's own engine", NULL},
+    {"gateway_key", CONF_STR, "", 0, 256, "", CONF_SECRET,
+     "the engine's option of the same name: only with it tenants have prefix caches of their own "
+     "there",
+     NULL},
     {"ca_file", CONF_STR, "", 0, 4096, "", 0,
      "PEM file of trusted authorities for https upstreams; empty = the system's", NULL},
     {"redis", CONF_STR, "", 0, 4096, "", CONF_SECRET,
@@ -176,6 +180,7 @@ enum err gateway_options_read(struct gateway_options *o, const struct conf *c, s
     o->upstreams = conf_str(c, "upstream");
     o->upstream_key = conf_str(c, "upstream_key");
     o->engine_url = conf_str(c, "engine_url");
+    o->gateway_key = conf_str(c, "gateway_key");
     o->ca_file = conf_str(c, "ca_file");
     o->redis = conf_str(c, "redis");
     o->embed_model = conf_str(c, "embed_model");

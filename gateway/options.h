@@ -6,7 +6,7 @@
 
 struct gateway_options {
     const char *host, *upstreams /* one URL a line */, *upstream_key, *embed_key, *engine_url,
-        *redis, *embed_model, *api_keys, *ns, *model_aliases;
+        *gateway_key, *redis, *embed_model, *api_keys, *ns, *model_aliases;
     const char *cache_secret, *probe, *probe_model, *log_level, *ca_file;
     int port, workers;
     bool cache_exact, cache_semantic, access_log;

@@ -13,10 +13,12 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/http_client.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "up/up_plan.h"
 
 enum {
@@ -368,6 +370,15 @@ static int detach(struct up *u)
     return serve(u);
 }
 
+/* Engine and gateway know each other by a key of this run; the environment, unlike arguments, is seen by this user alone. */
+static void make_gateway_key(void)
+{
+    struct hash128 key = {rng_entropy(), rng_entropy()};
+    char hex[33];
+    hash_hex(key, hex);
+    setenv("DEJA_GATEWAY_KEY", hex, false);
+}
+
 int up_main(int argc, char **argv)
 {
     struct up u = {.report_fd = -1};
@@ -382,6 +393,7 @@ int up_main(int argc, char **argv)
     } else if (rc || up_plan_prepare(&u.plan, &e)) {
         say("deja up: %s\n", e.text);
     } else {
+        make_gateway_key();
         exit_status = u.plan.detach ? detach(&u) : serve(&u);
     }
     up_plan_fini(&u.plan);

@@ -247,7 +247,6 @@ static void engine_args(const struct up_plan *p, struct args *a)
         !http_is_url(conf_str(p->conf, "embed_model")))
         option(a, "--embed-model", conf_str(p->conf, "embed_model"));
     number(a, "--threads", (int)conf_int(p->conf, "threads"));
-    arg(a, "--trust-gateway");
     option(a, "--config", conf_str(p->conf, "engine_config"));
 }
 

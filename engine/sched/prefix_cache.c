@@ -59,13 +59,15 @@ void prefix_cache_free(struct prefix_cache *c)
 }
 
 /* Fixed layouts with a tag and a length in front: two kinds of field never read as one another. */
-struct hash128 prefix_cache_start(const struct prefix_cache *c, uint64_t salt)
+struct hash128 prefix_cache_start(const struct prefix_cache *c, const struct prefix_scope *scope)
 {
-    struct {
+    struct field {
         char tag[8];
-        uint64_t n_bytes, root_hi, root_lo, salt;
-    } in = {"dejaroot", 24, c->root.hi, c->root.lo, salt};
-    return hash_bytes(c->seed, (struct str){(const char *)&in, sizeof in});
+        uint64_t n_bytes;
+        struct hash128 value;
+    } in[] = {
+        {"dejaroot", 16, c->root}, {"adapter", 16, scope->adapter}, {"salt", 16, scope->salt}};
+    return hash_bytes(c->seed, (struct str){(const char *)in, sizeof in});
 }
 
 struct hash128 prefix_cache_chain(const struct prefix_cache *c, struct hash128 parent,

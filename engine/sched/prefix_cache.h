@@ -1,6 +1,6 @@
 /* prefix_cache.h - which KV block holds which piece of which prompt. The identity of a block is a keyed 128-bit hash over tagged,
- * length-prefixed {root, salt, parent's identity, token ids}; the token ids are stored and compared on a hit, so a collision costs a
- * miss, never a wrong answer. Blocks are entered when they are full, while their producer still runs.
+ * length-prefixed {root, adapter, salt, parent's identity, token ids}; the token ids are stored and compared on a hit, so a collision
+ * costs a miss, never a wrong answer. Blocks are entered when they are full, while their producer still runs.
  * Does not count users (kv_pool) and touches no contents. Threading: engine thread only. Allocation: all in prefix_cache_new.
  * Source: chained block hashing as in vLLM's design notes; keyed and verified because unkeyed chains were attacked in public. */
 #ifndef DEJA_ENGINE_SCHED_PREFIX_CACHE_H
@@ -12,13 +12,19 @@ enum { PREFIX_BLOCK_TOKENS_MAX = 256 };
 
 struct prefix_cache;
 
-/* block_tokens: 1..PREFIX_BLOCK_TOKENS_MAX. seed: secret of this process. root: identity of model file and adapter. */
+/* Whose computations may be shared: those over the same model file (the cache's root), with the same adapter (hash of its content and
+ * scale; zero = none) and the same salt (zero = shared by all tenants). */
+struct prefix_scope {
+    struct hash128 adapter, salt;
+};
+
+/* block_tokens: 1..PREFIX_BLOCK_TOKENS_MAX. seed: secret of this process. root: identity of the model file. */
 struct prefix_cache *prefix_cache_new(int n_blocks, int block_tokens, uint64_t seed,
                                       struct hash128 root);
 void prefix_cache_free(struct prefix_cache *c);
 
-/* Where a chain starts: depends on root and salt (0 = shared by all). */
-struct hash128 prefix_cache_start(const struct prefix_cache *c, uint64_t salt);
+/* Where a chain starts. */
+struct hash128 prefix_cache_start(const struct prefix_cache *c, const struct prefix_scope *scope);
 /* Identity of the block of tokens[block_tokens] after parent. */
 struct hash128 prefix_cache_chain(const struct prefix_cache *c, struct hash128 parent,
                                   const int32_t *tokens);

@@ -86,7 +86,7 @@ enum err sched_add(struct sched *s, const struct sched_request *r, uint64_t now_
                            .tokens = r->tokens,
                            .n_prompt = r->n_prompt,
                            .n_tokens = r->n_prompt,
-                           .salt = r->salt,
+                           .scope = r->scope,
                            .arrived_ms = now_ms,
                            .slot = -1};
     q->n_limit = r->n_limit < most ? r->n_limit : (int)most;

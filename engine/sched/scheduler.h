@@ -14,8 +14,7 @@
  * Source: Orca (Yu et al. 2022), PagedAttention (Kwon et al. 2023), Sarathi-Serve (Agrawal et al. 2024). */
 #ifndef DEJA_ENGINE_SCHED_SCHEDULER_H
 #define DEJA_ENGINE_SCHED_SCHEDULER_H
-#include "base/hash.h"
-#include "engine/sched/kv_pool.h"
+#include "engine/sched/prefix_cache.h"
 
 struct sched;
 
@@ -33,7 +32,7 @@ struct sched_options {
     uint64_t ageing_ms; /* a batch sequence older than this is treated as aged; 0 = 30000 */
     bool prefix_caching;
     uint64_t hash_seed;  /* secret of this process */
-    struct hash128 root; /* identity of model file and adapter */
+    struct hash128 root; /* identity of the model file */
 };
 
 struct sched *sched_new(const struct sched_options *o); /* ASSERTs on ranges; never NULL */
@@ -42,9 +41,9 @@ void sched_free(struct sched *s);
 struct sched_request {
     int32_t *
         tokens; /* [n_limit] borrowed until sched_remove; the first n_prompt are the prompt, sched_token writes the rest */
-    int n_prompt; /* >= 1 */
-    int n_limit;  /* prompt + tokens to generate; > n_prompt */
-    uint64_t salt;
+    int n_prompt;              /* >= 1 */
+    int n_limit;               /* prompt + tokens to generate; > n_prompt */
+    struct prefix_scope scope; /* whose blocks it may share */
     enum sched_class class;
     int fork_of; /* -1, or a sequence with the same prompt that has not started: share its computation */
 };

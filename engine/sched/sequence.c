@@ -55,7 +55,7 @@ void seq_start(struct sched *s, struct sequence *q, int reserved)
     q->slot = s->slots[--s->n_slots];
     q->table = s->tables + (size_t)q->slot * (size_t)s->blocks_max;
     q->n_table = q->n_computed = q->n_chained = 0;
-    q->chain = prefix_cache_start(s->cache, q->salt);
+    q->chain = prefix_cache_start(s->cache, &q->scope);
     q->reserved = reserved;
     q->planned_step = 0;
     q->n_tokens_resumed = q->n_tokens;
@@ -231,7 +231,7 @@ int seq_match(const struct sched *s, const struct sequence *q, int *n_kept)
     int bt = s->o.block_tokens, n = 0;
     *n_kept = 0;
     if (!s->o.prefix_caching) return 0;
-    struct hash128 parent = prefix_cache_start(s->cache, q->salt);
+    struct hash128 parent = prefix_cache_start(s->cache, &q->scope);
     for (; (n + 1) * bt <= q->n_tokens - 1; n++) {
         struct hash128 id = prefix_cache_chain(s->cache, parent, q->tokens + n * bt);
         kv_block b = prefix_cache_find(s->cache, id, parent, q->tokens + n * bt);

@@ -2,7 +2,6 @@
  * Threading: engine thread only. */
 #ifndef DEJA_ENGINE_SCHED_SEQUENCE_H
 #define DEJA_ENGINE_SCHED_SEQUENCE_H
-#include "engine/sched/prefix_cache.h"
 #include "engine/sched/scheduler.h"
 
 enum seq_state {
@@ -19,7 +18,8 @@ struct sequence {
     int parent, first_child; /* held forks; -1 none */
     int32_t *tokens;
     int n_prompt, n_tokens, n_limit;
-    uint64_t salt, arrived_ms;
+    struct prefix_scope scope;
+    uint64_t arrived_ms;
     int bypassed, preemptions;
     bool aged;               /* admitted by ageing: no longer displaced by online sequences */
     uint64_t preempted_step; /* not admitted again in the same step */

@@ -34,6 +34,9 @@ def free_port():
         return s.getsockname()[1]
 
 
+GATEWAY_KEY = "what engine and gateway know"
+
+
 class Process:
     """One server. `ready` is polled until true or the time is over."""
 
@@ -148,13 +151,13 @@ class Rig:
 
     def engine(self, chat, embed=None, extra=(), seconds=120):
         self.engine_port = free_port()
-        argv = [BIN, "engine", "--port", str(self.engine_port), "--model", chat, "--trust-gateway", *extra]
+        argv = [BIN, "engine", "--port", str(self.engine_port), "--model", chat, *extra]
         if embed:
             argv += ["--embed-model", embed]
-        return self.add("engine", argv).wait_for(lambda: is_ready(self.engine_port), seconds)
+        return self.add("engine", argv, {"DEJA_GATEWAY_KEY": GATEWAY_KEY}).wait_for(lambda: is_ready(self.engine_port), seconds)
 
     def gateway(self, *extra, ready=True, seconds=60):
         self.port = free_port()
-        p = self.add("gateway", [BIN, "gateway", "--port", str(self.port), *extra])
+        p = self.add("gateway", [BIN, "gateway", "--port", str(self.port), *extra], {"DEJA_GATEWAY_KEY": GATEWAY_KEY})
         check = (lambda: is_ready(self.port)) if ready else (lambda: call(self.port, "GET", "/health", timeout=5)[0] == 200)
         return p.wait_for(check, seconds)

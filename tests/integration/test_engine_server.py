@@ -13,7 +13,7 @@ import threading
 import time
 import unittest
 
-from tests.integration.rig import BIN, DATA, SMOLLM2, Rig, call, model
+from tests.integration.rig import BIN, DATA, GATEWAY_KEY, SMOLLM2, Rig, call, model
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 
@@ -211,9 +211,11 @@ class EngineServer(unittest.TestCase):
         self.assertEqual(warm["choices"], cold["choices"])
         self.assertEqual(details(warm), warm["usage"]["prompt_tokens"] - 1)
         self.assertLess(details(cold), details(warm))
-        salted = self.post(CHAT, {"x-deja-salt": "tenant-b"}, messages=user(text), max_tokens=12, temperature=0)[2]
-        self.assertEqual(details(salted), 0)
-        self.assertEqual(salted["choices"], cold["choices"])
+        for key, shared in ((GATEWAY_KEY, 0), ("a guess", details(warm)), (None, details(warm))):
+            headers = {"x-deja-salt": "tenant-b"} | ({"x-deja-key": key} if key else {})
+            salted = self.post(CHAT, headers, messages=user(text), max_tokens=12, temperature=0)[2]
+            self.assertEqual(details(salted), shared, key)
+            self.assertEqual(salted["choices"], cold["choices"])
 
     def test_control_tokens_typed_by_a_user_stay_text(self):
         plain = self.chat("x")["usage"]["prompt_tokens"]

@@ -8,13 +8,30 @@
 
 static const struct hash128 root = {1, 2};
 
+static struct hash128 start_of(const struct prefix_cache *c, uint64_t salt)
+{
+    return prefix_cache_start(c, &(struct prefix_scope){.salt = {0, salt}});
+}
+
+TEST(the_same_value_as_adapter_and_as_salt_are_two_scopes)
+{
+    struct prefix_cache *c = prefix_cache_new(4, 2, 9, root);
+    const struct hash128 x = {3, 4}, y = {5, 6}, none = {0, 0};
+    const struct prefix_scope scopes[] = {{none, none}, {x, none}, {none, x},
+                                          {x, x},       {x, y},    {y, x}};
+    for (size_t i = 0; i < sizeof scopes / sizeof scopes[0]; i++)
+        for (size_t k = 0; k < i; k++)
+            CHECK_AT(!hash_eq(prefix_cache_start(c, &scopes[i]), prefix_cache_start(c, &scopes[k])),
+                     "scopes %zu and %zu share", i, k);
+    prefix_cache_free(c);
+}
+
 TEST(another_salt_root_parent_or_token_is_another_identity)
 {
     struct prefix_cache *c = prefix_cache_new(4, 2, 9, root),
                         *d = prefix_cache_new(4, 2, 9, (struct hash128){1, 3});
     int32_t t[2] = {5, 6}, u[2] = {6, 5};
-    struct hash128 s0 = prefix_cache_start(c, 0), s1 = prefix_cache_start(c, 1),
-                   r = prefix_cache_start(d, 0);
+    struct hash128 s0 = start_of(c, 0), s1 = start_of(c, 1), r = start_of(d, 0);
     CHECK(!hash_eq(s0, s1));
     CHECK(!hash_eq(s0, r));
     CHECK(!hash_eq(prefix_cache_chain(c, s0, t), prefix_cache_chain(c, s1, t)));
@@ -28,7 +45,7 @@ TEST(a_colliding_identity_is_refused_by_its_tokens)
 {
     struct prefix_cache *c = prefix_cache_new(4, 2, 9, root);
     int32_t t[2] = {5, 6}, u[2] = {5, 7};
-    struct hash128 s = prefix_cache_start(c, 0), id = prefix_cache_chain(c, s, t);
+    struct hash128 s = start_of(c, 0), id = prefix_cache_chain(c, s, t);
     REQUIRE(prefix_cache_enter(c, 1, id, s, t, 1));
     CHECK_INT(prefix_cache_find(c, id, s, t), 1);
     CHECK_INT(prefix_cache_find(c, id, s, u), KV_NO_BLOCK); /* same identity, other tokens */
@@ -43,7 +60,7 @@ TEST(a_partial_match_finds_the_longest_beginning_but_nothing_of_this_step)
 {
     struct prefix_cache *c = prefix_cache_new(4, 4, 9, root);
     int32_t a[4] = {1, 2, 3, 4}, b[4] = {1, 2, 9, 9}, want[3] = {1, 2, 3};
-    struct hash128 s = prefix_cache_start(c, 0);
+    struct hash128 s = start_of(c, 0);
     REQUIRE(prefix_cache_enter(c, 0, prefix_cache_chain(c, s, a), s, a, 7));
     REQUIRE(prefix_cache_enter(c, 1, prefix_cache_chain(c, s, b), s, b, 6));
     int n;
@@ -51,7 +68,7 @@ TEST(a_partial_match_finds_the_longest_beginning_but_nothing_of_this_step)
     CHECK_INT(n, 3);
     CHECK_INT(prefix_cache_find_partial(c, s, want, 3, 7, &n), 1); /* block 0 is being written */
     CHECK_INT(n, 2);
-    CHECK_INT(prefix_cache_find_partial(c, prefix_cache_start(c, 5), want, 3, 8, &n), KV_NO_BLOCK);
+    CHECK_INT(prefix_cache_find_partial(c, start_of(c, 5), want, 3, 8, &n), KV_NO_BLOCK);
     prefix_cache_free(c);
 }
 
@@ -74,7 +91,7 @@ TEST(random_chains_agree_with_a_naive_table_of_whole_prefixes)
         struct naive q = {.salt = rng_below(&r, 2), .n = BT * (1 + (int)rng_below(&r, DEPTH))};
         for (int i = 0; i < q.n; i++)
             q.t[i] = (int32_t)rng_below(&r, 2);
-        struct hash128 parent = prefix_cache_start(c, q.salt), id = parent;
+        struct hash128 parent = start_of(c, q.salt), id = parent;
         for (int i = 0; i < q.n; i += BT) {
             parent = id;
             id = prefix_cache_chain(c, parent, q.t + i);

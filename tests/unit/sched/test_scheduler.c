@@ -40,7 +40,7 @@ static int add(struct bench *b, int n_prompt, int n_gen, int n_common, enum sche
     for (int i = 0; i < n_prompt; i++)
         t[i] = i < n_common ? 7000 + i : 1000 * (fork_of < 0 ? b->n : fork_of) + i;
     if (fork_of >= 0) memcpy(t, sched_tokens(b->s, fork_of), (size_t)n_prompt * sizeof *t);
-    struct sched_request r = {t, n_prompt, n_prompt + n_gen, 0, class, fork_of};
+    struct sched_request r = {t, n_prompt, n_prompt + n_gen, {.salt = {0, 0}}, class, fork_of};
     int seq = -1;
     enum err e = sched_add(b->s, &r, b->now_ms, &seq, NULL);
     b->n++;
@@ -141,7 +141,7 @@ TEST(a_whole_cached_prompt_still_computes_its_last_token)
     shut(b);
 }
 
-TEST(nothing_is_shared_across_salts)
+TEST(nothing_is_shared_across_salts_or_adapters)
 {
     struct bench *b = open_with((struct sched_options){
         .n_blocks = 40, .block_tokens = 16, .max_running = 2, .max_batch_rows = 64});
@@ -150,10 +150,14 @@ TEST(nothing_is_shared_across_salts)
     int32_t t[LEN];
     for (int i = 0; i < 33; i++)
         t[i] = 7000 + i;
-    struct sched_request r = {t, 33, 34, 9, SCHED_ONLINE, -1};
-    int seq;
-    REQUIRE(sched_add(b->s, &r, 0, &seq, NULL) == OK);
-    CHECK_INT(rows_of(sched_step(b->s, 0), seq), 33);
+    const struct prefix_scope scopes[] = {{.salt = {0, 9}}, {.adapter = {0, 9}}};
+    for (int i = 0; i < 2; i++) {
+        struct sched_request r = {t, 33, 34, scopes[i], SCHED_ONLINE, -1};
+        int seq;
+        REQUIRE(sched_add(b->s, &r, 0, &seq, NULL) == OK);
+        CHECK_INT(rows_of(sched_step(b->s, 0), seq), 33);
+        sched_remove(b->s, seq);
+    }
     shut(b);
 }
 
@@ -300,7 +304,7 @@ TEST(a_prompt_that_can_never_fit_is_refused_at_once)
         .n_blocks = 4, .block_tokens = 8, .max_running = 2, .max_batch_rows = 16, .max_len = 100});
     CHECK_INT(add(b, 32, 1, 0, SCHED_ONLINE, -1), -(int)ERR_TOO_LARGE - 1);
     int32_t t[LEN] = {0};
-    struct sched_request r = {t, 20, 90, 0, SCHED_ONLINE, -1};
+    struct sched_request r = {t, 20, 90, {.salt = {0, 0}}, SCHED_ONLINE, -1};
     int seq, limit;
     REQUIRE(sched_add(b->s, &r, 0, &seq, &limit) == OK);
     CHECK_INT(limit, 32);

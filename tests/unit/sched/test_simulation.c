@@ -52,14 +52,15 @@ static void submit(struct world *w)
     for (int i = 0; i < n_prompt; i++)
         prompt[i] = i < shared ? w->docs[doc][i] : below(w, VOCAB);
     int want = 1 + below(w, 30);
-    uint64_t salt = (uint64_t)below(w, 2);
+    struct prefix_scope scope = {.salt = {0, (uint64_t)below(w, 2)}};
+    if (!below(w, 4)) scope.adapter.lo = 1;
     enum sched_class class = below(w, 3) ? SCHED_ONLINE : SCHED_BATCH;
     for (int c = 0; c < n; c++) {
         struct one *x = unused(w);
         if (!x) return;
         memcpy(x->tokens, prompt, (size_t)n_prompt * sizeof *prompt);
         int limit = n_prompt + want < LEN_MAX ? n_prompt + want : LEN_MAX;
-        struct sched_request q = {x->tokens, n_prompt, limit, salt, class, first};
+        struct sched_request q = {x->tokens, n_prompt, limit, scope, class, first};
         enum err e = sched_add(w->s, &q, w->now_ms, &x->seq, &x->limit);
         if (e) {
             long long pool = (long long)w->o.n_blocks * w->o.block_tokens;
