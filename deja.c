@@ -2,6 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/buf.h"
+#include "cache/knobs.h"
+#include "cache/library.h"
 #include "engine/engine_main.h"
 #include "gateway/gateway_main.h"
 #include "up/probe.h"
@@ -11,6 +14,20 @@ static int version_main(int argc, char **argv)
 {
     (void)argc, (void)argv;
     puts("deja " DEJA_VERSION);
+    return 0;
+}
+
+/* `deja functions | redis-cli -x FUNCTION LOAD REPLACE` does what a gateway does when it connects. */
+static int functions_main(int argc, char **argv)
+{
+    struct buf text;
+    buf_init(&text, 1 << 20);
+    if (argc > 1 && !strcmp(argv[1], "--knobs"))
+        knobs_write_markdown(&text);
+    else
+        library_write(&text);
+    fwrite(text.p, 1, text.n, stdout);
+    buf_fini(&text);
     return 0;
 }
 
@@ -26,6 +43,8 @@ static const struct {
      "answer from the cache, or ask an upstream: an OpenAI-compatible proxy"},
     {"up", up_main, "start and watch a private redis-server, an engine and the gateway"},
     {"probe", probe_main, "ask one URL and end with 0 when it answers 2xx (for health checks)"},
+    {"functions", functions_main,
+     "print the Redis Functions as a gateway loads them; --knobs: what they may set, as a table"},
     {"version", version_main, "print the version"},
     {"help", help_main, "print this"},
 };

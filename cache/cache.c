@@ -9,9 +9,9 @@
 #include "base/rng.h"
 #include "cache/cache_internal.h"
 #include "cache/guard_text.h"
+#include "cache/library.h"
 
-extern const char deja_lua_library[]; /* lua/deja.lua, made at build time */
-extern const unsigned deja_lua_library_bytes;
+enum { LIBRARY_BYTES_MAX = 1 << 20 };
 
 void cache_ref(struct cache *c)
 {
@@ -143,11 +143,21 @@ void cache_knobs_use(struct cache *c, const struct cache_knobs *k)
     c->knobs = *k;
 }
 
+static void use_library(struct redis *redis)
+{
+    struct buf code;
+    buf_init(&code, LIBRARY_BYTES_MAX);
+    library_write(&code);
+    ASSERT(!buf_failed(&code));
+    redis_use_library(redis, buf_view(&code));
+    buf_fini(&code);
+}
+
 enum err cache_open(struct cache **out, struct loop *l, struct redis *redis,
                     struct embedder *embedder, struct workers *workers, struct metrics *metrics,
                     const struct cache_options *o, struct errmsg *e)
 {
-    struct str ns = str_of(o->ns ? o->ns : "default");
+    struct str ns = str_of(o->ns ? o->ns : "deja");
     if (!ns.n || ns.n >= sizeof((struct cache *)0)->ns)
         return err_set(e, ERR_RANGE, "cache: the namespace must have 1 to 63 bytes");
     if (str_find_char(ns, '{') >= 0 || str_find_char(ns, '}') >= 0)
@@ -172,7 +182,7 @@ enum err cache_open(struct cache **out, struct loop *l, struct redis *redis,
     c->store = store_new(c->o.memory_bytes_max, pushed_out, c);
     open_similar(c);
     make_metrics(c);
-    if (redis) redis_use_library(redis, (struct str){deja_lua_library, deja_lua_library_bytes});
+    if (redis) use_library(redis);
     cache_sync_start(c);
     *out = c;
     return OK;

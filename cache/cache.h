@@ -16,7 +16,7 @@ struct embedder;
 struct workers;
 
 struct cache_options {
-    const char *ns;          /* Redis key space, "default" */
+    const char *ns;          /* Redis key space, "deja" */
     bool exact, semantic;    /* switches */
     double threshold;        /* lowest cosine that may count; 0 = the embedder's own default */
     double max_temperature;  /* semantic step is skipped above; 1.0 */

@@ -118,7 +118,7 @@ enum err knob_find(struct str name, struct knob *out, struct errmsg *e)
 }
 
 /* --- values. All pass through a double: integers are at most 31,536,000. */
-static double get(const struct cache_knobs *k, const struct knob *of)
+double knob_get(const struct cache_knobs *k, const struct knob *of)
 {
     const char *at = (const char *)k + of->offset;
     if (of->bit >= 0) return !(k->guards_off >> of->bit & 1);
@@ -134,7 +134,7 @@ static double get(const struct cache_knobs *k, const struct knob *of)
     return (double)*(const int64_t *)at;
 }
 
-static void put(struct cache_knobs *k, const struct knob *of, double v)
+void knob_put(struct cache_knobs *k, const struct knob *of, double v)
 {
     char *at = (char *)k + of->offset;
     if (of->bit >= 0) {
@@ -161,7 +161,7 @@ struct cache_knobs knobs_default(void)
     struct cache_knobs k = {0};
     for (size_t i = 0; i < knobs_count(); i++) {
         struct knob of = knob_at(i);
-        put(&k, &of, of.preset);
+        knob_put(&k, &of, of.preset);
     }
     return k;
 }
@@ -211,30 +211,32 @@ static enum err read_number(const struct knob *of, struct str value, double *out
     return OK;
 }
 
+enum err knob_parse(const struct knob *of, struct str value, double *out, struct errmsg *e)
+{
+    value = str_trim(value);
+    struct str shown = str_sub(value, 0, 40);
+    if (str_ieq(value, STR("default"))) return *out = of->preset, OK;
+    if (of->type == KNOB_BOOL)
+        return read_bool(value, out)
+                   ? OK
+                   : err_set(e, ERR_INVALID, "%s: expected yes or no, not \"" STR_FMT "\"",
+                             of->name, STR_ARG(shown));
+    if (of->type == KNOB_CHOICE)
+        return read_choice(of->choices, value, out)
+                   ? OK
+                   : err_set(e, ERR_INVALID, "%s: expected one of %s, not \"" STR_FMT "\"",
+                             of->name, of->choices, STR_ARG(shown));
+    return read_number(of, value, out, e);
+}
+
 enum err knobs_set(struct cache_knobs *k, struct str name, struct str value, struct errmsg *e)
 {
     struct knob of;
     double v;
     enum err code = knob_find(name, &of, e);
-    if (code != OK) return code;
-    value = str_trim(value);
-    struct str shown = str_sub(value, 0, 40);
-    if (str_ieq(value, STR("default"))) {
-        v = of.preset;
-    } else if (of.type == KNOB_BOOL) {
-        if (!read_bool(value, &v))
-            return err_set(e, ERR_INVALID, "%s: expected yes or no, not \"" STR_FMT "\"", of.name,
-                           STR_ARG(shown));
-    } else if (of.type == KNOB_CHOICE) {
-        if (!read_choice(of.choices, value, &v))
-            return err_set(e, ERR_INVALID, "%s: expected one of %s, not \"" STR_FMT "\"", of.name,
-                           of.choices, STR_ARG(shown));
-    } else {
-        code = read_number(&of, value, &v, e);
-        if (code != OK) return code;
-    }
-    put(k, &of, v);
-    return OK;
+    if (code == OK) code = knob_parse(&of, value, &v, e);
+    if (code == OK) knob_put(k, &of, v);
+    return code;
 }
 
 static void value_text(const struct knob *of, double v, char out[KNOB_TEXT_BYTES])
@@ -253,7 +255,7 @@ static void value_text(const struct knob *of, double v, char out[KNOB_TEXT_BYTES
 
 void knob_format(const struct cache_knobs *k, const struct knob *of, char out[KNOB_TEXT_BYTES])
 {
-    value_text(of, get(k, of), out);
+    value_text(of, knob_get(k, of), out);
 }
 
 bool knobs_guard_is_on(const struct cache_knobs *k, const char *guard_name)
@@ -273,7 +275,7 @@ static const char *type_name(enum knob_type t)
 void knobs_write_lua(struct buf *out)
 {
     char preset[KNOB_TEXT_BYTES];
-    buf_z(out, "local KNOBS = {\n");
+    buf_z(out, "knobs({\n");
     for (size_t i = 0; i < knobs_count(); i++) {
         struct knob k = knob_at(i);
         value_text(&k, k.preset, preset);
@@ -282,7 +284,7 @@ void knobs_write_lua(struct buf *out)
                    "choices='%s', help=\"%s\"},\n",
                    k.name, type_name(k.type), k.min, k.max, preset, k.unit, k.choices, k.help);
     }
-    buf_z(out, "}\n");
+    buf_z(out, "})\n");
 }
 
 void knobs_write_markdown(struct buf *out)

@@ -59,11 +59,15 @@ struct cache_knobs knobs_default(void);
 /* Reads text as the knob's type and range into *k; a refused value changes nothing and e says what would be right.
  * Booleans: yes no on off true false 1 0. "default" is the table's default. */
 MUST enum err knobs_set(struct cache_knobs *k, struct str name, struct str value, struct errmsg *e);
+/* One row's value, as a number; the second checks nothing. */
+MUST enum err knob_parse(const struct knob *of, struct str value, double *out, struct errmsg *e);
+double knob_get(const struct cache_knobs *k, const struct knob *of);
+void knob_put(struct cache_knobs *k, const struct knob *of, double v);
 /* The value as knobs_set reads it back. */
 void knob_format(const struct cache_knobs *k, const struct knob *of, char out[KNOB_TEXT_BYTES]);
 bool knobs_guard_is_on(const struct cache_knobs *k, const char *guard_name);
 
-/* The table as Lua: `local KNOBS = {{name=...,type=...,...},...}`, for checks inside Redis. */
+/* The table as a call in Lua, `knobs({{name=...,type=...,...},...})`, for checks inside Redis (lua/config.lua). */
 void knobs_write_lua(struct buf *out);
 /* The table for people, in Markdown. */
 void knobs_write_markdown(struct buf *out);

@@ -1,5 +1,9 @@
-# cmake -DIN=file.lua -DOUT=file.c -P lua_to_c.cmake: the file's text as a C string.
-file(READ "${IN}" hex HEX)
+# cmake "-DIN=a.lua;b.lua" -DOUT=file.c -P lua_to_c.cmake: the files' text, one after the other, as a C string.
+set(hex "")
+foreach(part ${IN})
+    file(READ "${part}" more HEX)
+    string(APPEND hex "${more}")
+endforeach()
 string(LENGTH "${hex}" n)
 math(EXPR n "${n} / 2")
 string(REGEX REPLACE "(................................)" "\\1\n" hex "${hex}")

@@ -45,6 +45,7 @@ void access_line(const struct exchange *x, uint64_t now_us)
         add_text(&b, " reason=", str_of(x->out.reason));
         if (x->out.similarity >= 0)
             add_thousandths(&b, " score=", (uint64_t)(x->out.similarity * 1000));
+        if (x->arm[0]) add_text(&b, " arm=", str_of(x->arm));
         add_text(&b, " model=", str_sub(x->model, 0, MODEL_CHARS));
         add_number(&b, " stream=", x->req.stream);
     }

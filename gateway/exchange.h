@@ -50,6 +50,8 @@ struct exchange {
     bool body_edited;
     struct str model; /* after aliases; borrowed from the options or req */
 
+    struct cache_knobs knobs; /* of its namespace and arm */
+    char arm[2 * 41];         /* "experiment/arm", or "" */
     struct cache_key key;
     bool keyed, found_again; /* the second: looked up once more, see lookup.c */
     struct cache_lookup *lookup;

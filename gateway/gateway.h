@@ -15,6 +15,7 @@
 #include "gateway/upstreams.h"
 
 struct join_table;
+struct tuning;
 enum { RECENT_KEYS = 1024 }; /* power of two */
 struct gateway_series;       /* metrics.h of this room: series resolved once */
 
@@ -29,6 +30,7 @@ struct gateway {
     struct redis *redis;       /* NULL: memory only */
     struct embedder *embedder; /* NULL: no semantic step */
     struct cache *cache;
+    struct tuning *tuning; /* the knobs in force */
     struct upstreams *upstreams;
     struct api_keys *keys; /* NULL: open */
     struct join_table *joins;

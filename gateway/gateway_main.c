@@ -15,6 +15,7 @@
 #include "gateway/pipeline.h"
 #include "gateway/secret.h"
 #include "gateway/series.h"
+#include "gateway/tuning.h"
 
 enum { WORK_QUEUE_MAX = 1024, SECRET_WAIT_MS = 1000, EXIT_START = 1, EXIT_OPTIONS = 2 };
 
@@ -92,6 +93,7 @@ static void on_secret(void *arg, uint64_t secret)
     struct errmsg e = {0};
     snprintf(r->gw.secret, sizeof r->gw.secret, "%016llx", (unsigned long long)secret);
     enum err code = open_cache(&r->gw, secret, &e);
+    if (code == OK) r->gw.tuning = tuning_open(&r->gw);
     if (code == OK) code = listen_now(&r->gw, &e);
     if (code == OK) return;
     log_error("gateway", "cannot start: %s", e.text[0] ? e.text : err_text(code));
@@ -136,6 +138,7 @@ static void close_parts(struct run *r)
     if (gw->httpd) httpd_close(gw->httpd);        /* every exchange ends here */
     if (gw->client) http_client_free(gw->client); /* every call */
     upstreams_close(gw->upstreams);
+    tuning_close(gw->tuning);
     if (gw->cache) cache_close(gw->cache);
     if (gw->embedder) embedder_close(gw->embedder);
     if (gw->redis) redis_close(gw->redis);

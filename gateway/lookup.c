@@ -6,25 +6,30 @@
 #include "gateway/coalesce.h"
 #include "gateway/pipeline.h"
 #include "gateway/reply.h"
+#include "gateway/tuning.h"
+
+static enum step bypass(struct exchange *x, const char *reason)
+{
+    x->out.cache = "bypass";
+    outcome_reason(&x->out, reason);
+    return STEP_NEXT;
+}
 
 enum step stage_key(struct exchange *x)
 {
     const struct controls *c = &x->controls;
     struct cache_scope scope = {
         .tenant = str_of(x->tenant), .ns = str_of(c->ns), .model = x->model};
-    const struct cache_knobs *k = cache_knobs_now(x->gw->cache);
-    if (c->bypass || (!k->exact && !k->semantic)) {
-        x->out.cache = "bypass";
-        outcome_reason(&x->out, c->bypass ? "asked" : "off");
-        return STEP_NEXT;
-    }
-    enum err code = cache_key_make(x->gw->cache, &x->req, &scope, &x->key);
-    x->keyed = code == OK;
+    bool no_key = !c->bypass && cache_key_make(x->gw->cache, &x->req, &scope, &x->key) != OK;
+    x->keyed = !c->bypass && !no_key;
     x->key_us = clock_us();
-    if (code == OK) return STEP_NEXT;
-    x->out.cache = "bypass";
-    outcome_reason(&x->out, "no_key");
-    return STEP_NEXT;
+    tuning_apply(x);
+    if (c->bypass) return bypass(x, "asked");
+    if (no_key) return bypass(x, "no_key");
+    if (x->knobs.exact || x->knobs.semantic) return STEP_NEXT;
+    cache_key_fini(&x->key); /* switched off: nothing is stored either */
+    x->keyed = false;
+    return bypass(x, "off");
 }
 
 static void hit(struct exchange *x, const struct cache_found *f)
@@ -56,7 +61,8 @@ static void find(struct exchange *x, bool skip_semantic)
 {
     struct cache_lookup_options o = {.skip_semantic = skip_semantic,
                                      .threshold_min = x->controls.threshold_min,
-                                     .max_age_s = x->controls.max_age_s};
+                                     .max_age_s = x->controls.max_age_s,
+                                     .knobs = &x->knobs};
     x->lookup = cache_find(x->gw->cache, &x->key, &o, on_found, x);
 }
 

@@ -32,7 +32,7 @@ static const struct conf_row rows[] = {
      "bearer token for a remote embedding model", NULL},
     {"api_keys", CONF_STR, "", 0, 4096, "", 0,
      "file of `key tenant` lines; empty = open, on loopback only", NULL},
-    {"ns", CONF_STR, "default", 1, 64, "", 0, "key space in Redis", NULL},
+    {"ns", CONF_STR, "deja", 1, 64, "", 0, "key space in Redis", NULL},
     {"model_alias", CONF_STR, "", 0, 4096, "", CONF_LIST,
      "`alias=model`: requests for alias go out as model; may be given again", NULL},
     {"cache_exact", CONF_BOOL, "yes", 0, 0, "", 0, "answer equal requests from the cache", NULL},

@@ -78,6 +78,7 @@ static void own_headers(struct exchange *x)
     if (!uses_cache(x) || !x->parsed) return;
     http_set_header(x->r, "x-deja-cache", str_of(o->cache));
     if (o->reason[0]) http_set_header(x->r, "x-deja-reason", str_of(o->reason));
+    if (x->arm[0]) http_set_header(x->r, "x-deja-arm", str_of(x->arm));
     if (o->similarity >= 0) http_set_headerf(x->r, "x-deja-similarity", "%.4f", o->similarity);
     if (o->entry[0]) http_set_header(x->r, "x-deja-entry", str_of(o->entry));
     set_number(x, "x-deja-overhead-us", clock_us() - x->started_us - x->upstream_us);

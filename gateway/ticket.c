@@ -108,7 +108,7 @@ void ticket_start(struct exchange *x, bool listed)
         x->keyed = false;
         t->store = !x->controls.bypass && !x->controls.no_store;
     }
-    t->ttl_s = x->controls.ttl_s;
+    t->ttl_s = x->controls.ttl_s > 0 ? x->controls.ttl_s : x->knobs.ttl_s;
     memcpy(t->tags, x->controls.tags, sizeof t->tags);
     headers_init(&t->headers);
     buf_init(&t->body, t->gw->o.answer_bytes_max);

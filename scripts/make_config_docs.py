@@ -13,6 +13,12 @@ Made from the tables in the program by `scripts/make_config_docs.py`. Each optio
 in a file of `name value` lines (`--config FILE`) or in the environment (`DEJA_CACHE_TTL_S=60`); the command line wins, then the
 environment, then the file.
 """
+KNOBS = """
+## Knobs
+What may change while it runs, everywhere at once or for a namespace or an arm of an experiment (docs/operations.md):
+`redis-cli FCALL deja_config_set 1 {deja}:config NAME VALUE`. Where nothing is set, the gateway's options above hold.
+
+"""
 
 
 def text():
@@ -21,6 +27,8 @@ def text():
         r = subprocess.run([BIN, command, "--help-markdown"], stdout=subprocess.PIPE, text=True, check=True)
         table = "\n".join(x for x in r.stdout.splitlines() if x.startswith("|"))
         out += f"\n## deja {command}\n{table}\n"
+    r = subprocess.run([BIN, "functions", "--knobs"], stdout=subprocess.PIPE, text=True, check=True)
+    out += KNOBS + r.stdout
     return out
 
 

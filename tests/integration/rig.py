@@ -156,8 +156,8 @@ class Rig:
             argv += ["--embed-model", embed]
         return self.add("engine", argv, {"DEJA_GATEWAY_KEY": GATEWAY_KEY}).wait_for(lambda: is_ready(self.engine_port), seconds)
 
-    def gateway(self, *extra, ready=True, seconds=60):
+    def gateway(self, *extra, ready=True, seconds=60, name="gateway"):
         self.port = free_port()
-        p = self.add("gateway", [BIN, "gateway", "--port", str(self.port), *extra], {"DEJA_GATEWAY_KEY": GATEWAY_KEY})
+        p = self.add(name, [BIN, "gateway", "--port", str(self.port), *extra], {"DEJA_GATEWAY_KEY": GATEWAY_KEY})
         check = (lambda: is_ready(self.port)) if ready else (lambda: call(self.port, "GET", "/health", timeout=5)[0] == 200)
         return p.wait_for(check, seconds)

@@ -1,0 +1,86 @@
+/* test_settings.c - goal: what Redis says is in force with the narrower scope before the wider, and what this program does not know harms
+ * nothing. Method: documents as Redis writes them, tables. */
+#include "gateway/settings.h"
+
+#include "tests/check.h"
+
+static struct settings *parsed(const char *text)
+{
+    json_t *doc = NULL;
+    struct settings *s = NULL;
+    struct errmsg e = {0};
+    struct cache_knobs base = knobs_default();
+    base.threshold_en = 0.9; /* a start option */
+    if (json_parse(str_of(text), 0, &doc, &e) != OK || settings_parse(&s, doc, &base, &e) != OK)
+        printf("    %s\n", e.text);
+    json_decref(doc);
+    return s;
+}
+
+#define EXPERIMENT                                                                                 \
+    "\"experiment\":{\"name\":\"x\",\"salt\":\"s\",\"ns\":\"\",\"split\":\"user\",\"arms\":["      \
+    "{\"name\":\"a\",\"percent\":50},{\"name\":\"b\",\"percent\":50}]}"
+
+TEST(a_narrower_scope_wins_over_a_wider_one_and_the_start_option_holds_where_nothing_is_set)
+{
+    struct settings *s =
+        parsed("{\"version\":7,\"settings\":["
+               "{\"scope\":\"arm:x/b\",\"name\":\"threshold_zh\",\"value\":\"0.99\"},"
+               "{\"scope\":\"global\",\"name\":\"threshold_zh\",\"value\":\"0.95\"},"
+               "{\"scope\":\"ns:faq\",\"name\":\"threshold_zh\",\"value\":\"0.97\"},"
+               "{\"scope\":\"ns:faq\",\"name\":\"judge\",\"value\":\"yes\"}]," EXPERIMENT "}");
+    REQUIRE(s);
+    static const struct {
+        const char *ns;
+        int arm;
+        double zh;
+        bool judge;
+    } t[] = {{"", -1, 0.95, false}, {"faq", -1, 0.97, true}, {"other", -1, 0.95, false},
+             {"", 0, 0.95, false},  {"", 1, 0.99, false},    {"faq", 1, 0.99, true}};
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+        struct cache_knobs k = settings_knobs(s, str_of(t[i].ns), t[i].arm);
+        CHECK_NEAR(k.threshold_zh, t[i].zh, 1e-12);
+        CHECK_NEAR(k.threshold_en, 0.9, 1e-12);
+        CHECK(k.judge == t[i].judge);
+    }
+    CHECK(settings_version(s) == 7 && settings_count(s) == 4 && settings_passed(s) == 0);
+    settings_free(s);
+}
+
+TEST(what_is_not_understood_is_passed_over_and_counted)
+{
+    struct settings *s = parsed(
+        "{\"version\":1,\"settings\":["
+        "{\"scope\":\"global\",\"name\":\"knob_of_tomorrow\",\"value\":\"1\"},"
+        "{\"scope\":\"global\",\"name\":\"ttl_s\",\"value\":\"soon\"},"
+        "{\"scope\":\"galaxy\",\"name\":\"ttl_s\",\"value\":\"5\"},"
+        "{\"scope\":\"arm:x/a\",\"name\":\"ttl_s\",\"value\":\"5\"}," /* none runs */
+        "{\"scope\":\"ns:\",\"name\":\"ttl_s\",\"value\":\"5\"},"
+        "7,{\"scope\":\"global\",\"name\":\"ttl_s\",\"value\":\"60\"}],\"experiment\":null}");
+    REQUIRE(s);
+    CHECK(settings_passed(s) == 6 && settings_count(s) == 1);
+    CHECK(settings_knobs(s, STR(""), -1).ttl_s == 60);
+    CHECK(!settings_experiment(s));
+    settings_free(s);
+}
+
+TEST(a_document_that_is_none_is_refused)
+{
+    static const char *const bad[] = {"{}",
+                                      "[]",
+                                      "7",
+                                      "{\"version\":-1,\"settings\":[]}",
+                                      "{\"version\":1,\"settings\":{}}",
+                                      "{\"version\":1.5,\"settings\":[]}"};
+    struct cache_knobs base = knobs_default();
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        json_t *doc = NULL;
+        struct settings *s = NULL;
+        struct errmsg e = {0};
+        CHECK(json_parse(str_of(bad[i]), 0, &doc, &e) == OK);
+        CHECK(settings_parse(&s, doc, &base, &e) == ERR_INVALID && !s && e.text[0]);
+        json_decref(doc);
+    }
+}
+
+TEST_MAIN()
