@@ -70,16 +70,18 @@ static enum err read_kind(const struct gguf *g, struct tokenizer_spec *s, struct
     if (err) return err == ERR_NOT_FOUND ? ERR_CORRUPT : err;
     if (str_eqz(model, "gpt2"))
         s->kind = TOKENIZER_BPE;
+    else if (str_eqz(model, "llama"))
+        s->kind = TOKENIZER_SPM;
     else if (str_eqz(model, "bert"))
         s->kind = TOKENIZER_WORDPIECE;
     else if (str_eqz(model, "t5") || str_eqz(model, "unigram"))
         s->kind = TOKENIZER_UNIGRAM;
     else {
         char shown[40];
-        return err_set(
-            e, ERR_UNSUPPORTED,
-            "tokenizer.ggml.model: \"%s\" is not supported, expected gpt2, bert, t5 or unigram",
-            gguf_printable(model, shown, sizeof shown));
+        return err_set(e, ERR_UNSUPPORTED,
+                       "tokenizer.ggml.model: \"%s\" is not supported, expected gpt2, llama, bert, "
+                       "t5 or unigram",
+                       gguf_printable(model, shown, sizeof shown));
     }
     return OK;
 }
@@ -99,7 +101,7 @@ static enum err read_arrays(const struct gguf *g, struct tokenizer_spec *s, stru
             return err_set(e, ERR_CORRUPT, "tokenizer.ggml.token_type: %zu elements for %zu tokens",
                            n_types, n);
     }
-    if (s->kind == TOKENIZER_UNIGRAM) {
+    if (s->kind == TOKENIZER_UNIGRAM || s->kind == TOKENIZER_SPM) {
         if ((err = gguf_f32_array(g, "tokenizer.ggml.scores", &p->scores, &n_scores, e)))
             return err == ERR_NOT_FOUND ? ERR_CORRUPT : err;
         if (n_scores != n)
@@ -131,19 +133,29 @@ static enum err read_switches(const struct gguf *g, struct tokenizer_spec *s, st
     struct str pre = {NULL, 0};
     s->add_bos = s->add_eos =
         s->kind == TOKENIZER_UNIGRAM; /* <s> text </s> unless the file says otherwise */
+    if (s->kind == TOKENIZER_SPM) s->add_bos = s->add_space_prefix = true;
     s->lowercase = true;
     enum err err = gguf_bool_opt(g, "tokenizer.ggml.add_bos_token", &s->add_bos, e);
     if (!err) err = gguf_bool_opt(g, "tokenizer.ggml.add_eos_token", &s->add_eos, e);
     if (!err) err = gguf_bool_opt(g, "tokenizer.ggml.lowercase", &s->lowercase, e);
+    if (!err) err = gguf_bool_opt(g, "tokenizer.ggml.add_space_prefix", &s->add_space_prefix, e);
+    if (!err)
+        err = gguf_bool_opt(g, "tokenizer.ggml.remove_extra_whitespaces",
+                            &s->remove_extra_whitespaces, e);
     if (!err) err = gguf_str_opt(g, "tokenizer.ggml.pre", &pre, e);
     if (err) return err;
     if (pre.n) s->pre = p->pre = xstrndup(pre.p, pre.n < 200 ? pre.n : 200);
     return OK;
 }
 
-/* Files of the bert kind call the same tokens bos and eos; some name no unknown token but mark one. */
+/* Files of the bert kind call the same tokens bos and eos; some name no unknown token but mark one; older ones of the llama
+ * kind name neither bos nor eos, as these were the same in all. */
 static void fill_gaps(struct tokenizer_spec *s)
 {
+    if (s->kind == TOKENIZER_SPM && s->n_tokens > 2 && s->types) {
+        if (s->bos < 0 && s->types[1] == TOKEN_CONTROL) s->bos = 1;
+        if (s->eos < 0 && s->types[2] == TOKEN_CONTROL) s->eos = 2;
+    }
     if (s->kind == TOKENIZER_WORDPIECE) {
         if (s->cls < 0) s->cls = s->bos;
         if (s->sep < 0) s->sep = s->eos;

@@ -8,9 +8,9 @@ struct gguf;
 struct tokenizer;
 struct chat_template;
 
-/* tokenizer.ggml.model: "gpt2" = byte-level BPE, "bert" = WordPiece, "t5" or "unigram" = unigram. ERR_UNSUPPORTED for
- * others, ERR_CORRUPT when keys are missing or contradict each other; *e names the key. g may be closed afterwards.
- * Keys of our own: tokenizer.ggml.lowercase (bool, WordPiece; default true). */
+/* tokenizer.ggml.model: "gpt2" = byte-level BPE, "llama" = SentencePiece's BPE, "bert" = WordPiece, "t5" or "unigram" =
+ * unigram. ERR_UNSUPPORTED for others, ERR_CORRUPT when keys are missing or contradict each other; *e names the key. g may be
+ * closed afterwards. Keys of our own: tokenizer.ggml.lowercase (bool, WordPiece; default true). */
 MUST enum err tokenizer_from_gguf(struct tokenizer **out, const struct gguf *g, struct errmsg *e);
 /* tokenizer.chat_template. ERR_NOT_FOUND when the file has none. */
 MUST enum err chat_template_from_gguf(struct chat_template **out, const struct gguf *g,

@@ -8,6 +8,7 @@
 #include "engine/text/chat_template.h"
 #include "engine/text/special_tokens.h"
 #include "engine/text/tokenizer_bpe.h"
+#include "engine/text/tokenizer_spm.h"
 #include "engine/text/tokenizer_unigram.h"
 #include "engine/text/tokenizer_wordpiece.h"
 
@@ -18,7 +19,8 @@ struct tokenizer {
     uint8_t *flags;   /* [n] TOKEN_HIDDEN, TOKEN_ENDS */
     struct buf bytes; /* what the tokens stand for, one after the other */
     uint32_t *from;   /* [n+1] offsets into bytes */
-    struct bpe *bpe;  /* exactly one of the three is set */
+    struct bpe *bpe;  /* exactly one of the four is set */
+    struct spm *spm;
     struct wordpiece *wordpiece;
     struct unigram *unigram;
     int32_t bos, eos, unk, cls, sep;
@@ -71,33 +73,16 @@ static enum token_type type_of(const struct tokenizer_spec *spec, int id)
     return spec->types ? (enum token_type)spec->types[id] : TOKEN_NORMAL;
 }
 
-/* "<0x41>" -> 0x41, else -1. */
-static int byte_token(struct str s)
-{
-    if (s.n != 6 || memcmp(s.p, "<0x", 3) || s.p[5] != '>') return -1;
-    int v = 0;
-    for (int i = 3; i < 5; i++) {
-        char c = s.p[i];
-        int d = c >= '0' && c <= '9'   ? c - '0'
-                : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                       : -1;
-        if (d < 0) return -1;
-        v = v * 16 + d;
-    }
-    return v;
-}
-
 static void add_bytes(struct tokenizer *t, struct str text, enum token_type type)
 {
     int byte;
-    if (type == TOKEN_BYTE && (byte = byte_token(text)) >= 0)
+    if (type == TOKEN_BYTE && (byte = spm_byte_of(text)) >= 0)
         buf_char(&t->bytes, (char)byte);
     else if (type != TOKEN_NORMAL)
         buf_str(&t->bytes, text);
     else if (t->kind == TOKENIZER_BPE)
         bpe_decode_token(text, &t->bytes);
-    else if (t->kind == TOKENIZER_UNIGRAM)
+    else if (t->kind == TOKENIZER_UNIGRAM || t->kind == TOKENIZER_SPM)
         unigram_decode_token(text, &t->bytes);
     else
         wordpiece_decode_token(t->wordpiece, text, &t->bytes);
@@ -181,6 +166,7 @@ enum err tokenizer_new(struct tokenizer **out, const struct tokenizer_spec *spec
     enum err err = check_ids(spec, e);
     if (!err) err = vocab_new(&t->vocab, spec->tokens, spec->n_tokens, e);
     if (!err && spec->kind == TOKENIZER_BPE) err = open_bpe(t, spec, e);
+    if (!err && spec->kind == TOKENIZER_SPM) err = spm_new(&t->spm, t->vocab, spec, e);
     if (!err && spec->kind == TOKENIZER_WORDPIECE)
         err = wordpiece_new(&t->wordpiece, t->vocab, spec, e);
     if (!err && spec->kind == TOKENIZER_UNIGRAM) err = unigram_new(&t->unigram, t->vocab, spec, e);
@@ -200,6 +186,7 @@ void tokenizer_free(struct tokenizer *t)
 {
     if (!t) return;
     bpe_free(t->bpe);
+    spm_free(t->spm);
     wordpiece_free(t->wordpiece);
     unigram_free(t->unigram);
     special_tokens_free(t->specials);
@@ -210,10 +197,14 @@ void tokenizer_free(struct tokenizer *t)
     mem_free(t);
 }
 
-static void encode_plain(const struct tokenizer *t, struct str text, struct token_list *out)
+/* starts: the text begins here, or follows a control token; ends: it ends here, or a control token follows. */
+static void encode_plain(const struct tokenizer *t, struct str text, bool starts, bool ends,
+                         struct token_list *out)
 {
-    if (!text.n) return;
-    if (t->bpe)
+    if (!text.n && !(t->spm && starts && !ends)) return;
+    if (t->spm)
+        spm_encode(t->spm, text, starts, ends, out);
+    else if (t->bpe)
         bpe_encode(t->bpe, text, out);
     else if (t->wordpiece)
         wordpiece_encode(t->wordpiece, text, out);
@@ -287,12 +278,14 @@ void tokenizer_encode_segments(const struct tokenizer *t, struct str text,
     bool found = next_special(t, &w, &from, &m);
     bool has_bos = found && from == 0 && m.control && m.id == t->bos;
     if (flags & TOKENIZE_ADD_SPECIAL && !has_bos) add_prefix(t, out);
+    bool starts = true;
     for (; found && !out->failed; found = next_special(t, &w, &from, &m)) {
-        encode_plain(t, str_sub(text, w.at, from - w.at), out);
+        encode_plain(t, str_sub(text, w.at, from - w.at), starts, m.control, out);
         token_list_add(out, m.id);
         w.at = from + m.n;
+        starts = m.control;
     }
-    encode_plain(t, str_sub(text, w.at, text.n - w.at), out);
+    encode_plain(t, str_sub(text, w.at, text.n - w.at), starts, true, out);
     if (flags & TOKENIZE_ADD_SPECIAL) add_suffix(t, out);
 }
 

@@ -1,4 +1,4 @@
-/* tokenizer.h - text <-> token ids, one interface over byte-level BPE, WordPiece and unigram vocabularies.
+/* tokenizer.h - text <-> token ids, one interface over byte-level BPE, SentencePiece, WordPiece and unigram vocabularies.
  * Built from a plain description, so that this room knows no file format. Immutable after construction:
  * any thread may encode and decode. */
 #ifndef DEJA_ENGINE_TEXT_TOKENIZER_H
@@ -7,7 +7,7 @@
 
 struct tokenizer;
 
-enum tokenizer_kind { TOKENIZER_BPE, TOKENIZER_WORDPIECE, TOKENIZER_UNIGRAM };
+enum tokenizer_kind { TOKENIZER_BPE, TOKENIZER_SPM, TOKENIZER_WORDPIECE, TOKENIZER_UNIGRAM };
 /* GGUF token types (tokenizer.ggml.token_type). */
 enum token_type {
     TOKEN_NORMAL = 1,
@@ -25,12 +25,14 @@ struct tokenizer_spec {
     int n_tokens;
     const struct str *tokens; /* [n_tokens] as stored in the file; everything here is copied */
     const int32_t *types;     /* [n_tokens] enum token_type, or NULL = all normal */
-    const float *scores;      /* [n_tokens] for unigram, else NULL */
+    const float *scores;      /* [n_tokens] for SPM and unigram, else NULL */
     int n_merges;
     const struct str *merges;             /* "left right", rank = index; BPE only */
     int32_t bos, eos, unk, pad, cls, sep; /* -1 = none */
     bool add_bos, add_eos;                /* added by TOKENIZE_ADD_SPECIAL */
     bool lowercase;                       /* WordPiece: lower-case and strip accents */
+    bool add_space_prefix;                /* SPM: text starts with a word mark */
+    bool remove_extra_whitespaces;        /* SPM: no runs of spaces, none at the ends */
     const int32_t *ends;                  /* [n_ends] further end-of-generation tokens (eot, eom) */
     int n_ends;
     struct str

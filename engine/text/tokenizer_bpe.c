@@ -4,11 +4,11 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "engine/text/merge_heap.h"
 #include "engine/text/normalise.h"
 #include "engine/text/unicode.h"
 
-enum { SMALL = 64 };          /* symbols merged by scanning; beyond it a heap wins */
-enum { NO_RANK = INT32_MAX }; /* the pair does not merge */
+enum { SMALL = 64 }; /* symbols merged by scanning; beyond it a heap wins */
 
 struct merge {
     uint64_t pair; /* left << 32 | right */
@@ -148,14 +148,14 @@ static void encode_small(const struct bpe *b, struct str word, struct token_list
     }
     for (int i = 0; i + 1 < n; i++) {
         const struct merge *m = merge_find(b, id[i], id[i + 1]);
-        rank[i] = m ? m->rank : NO_RANK;
+        rank[i] = m ? m->rank : MERGE_NEVER;
         result[i] = m ? m->result : -1;
     }
     while (n > 1) {
         int best = 0;
         for (int i = 1; i < n - 1; i++)
             if (rank[i] < rank[best]) best = i;
-        if (rank[best] == NO_RANK) break;
+        if (rank[best] == MERGE_NEVER) break;
         id[best] = result[best];
         n--;
         for (int i = best + 1; i < n; i++) {
@@ -166,7 +166,7 @@ static void encode_small(const struct bpe *b, struct str word, struct token_list
         for (int i = best - 1; i <= best; i++) {
             if (i < 0 || i + 1 >= n) continue;
             const struct merge *m = merge_find(b, id[i], id[i + 1]);
-            rank[i] = m ? m->rank : NO_RANK;
+            rank[i] = m ? m->rank : MERGE_NEVER;
             result[i] = m ? m->result : -1;
         }
     }
@@ -174,60 +174,29 @@ static void encode_small(const struct bpe *b, struct str word, struct token_list
         token_list_add(out, id[i]);
 }
 
-/* Long words: a doubly linked list of symbols and a heap of the pairs that may merge, lowest rank first, then leftmost.
- * Entries whose symbols have changed meanwhile are skipped. */
+/* Long words: a doubly linked list of symbols and a heap of the pairs that may merge. Entries whose symbols have changed
+ * meanwhile are skipped. */
 struct symbol {
     int32_t id, prev, next; /* -1 = none; id -1 = merged into its left neighbour */
 };
-struct candidate {
-    int32_t rank, left, left_id, right_id;
-};
 struct long_word {
     struct symbol *sym;
-    struct candidate *heap;
-    size_t n_heap;
+    struct merge_heap heap;
 };
-
-static inline bool before(const struct candidate *a, const struct candidate *b)
-{
-    return a->rank != b->rank ? a->rank < b->rank : a->left < b->left;
-}
-
-static void heap_push(struct long_word *w, struct candidate c)
-{
-    size_t i = w->n_heap++;
-    for (; i && before(&c, &w->heap[(i - 1) / 2]); i = (i - 1) / 2)
-        w->heap[i] = w->heap[(i - 1) / 2];
-    w->heap[i] = c;
-}
-
-static struct candidate heap_pop(struct long_word *w)
-{
-    struct candidate top = w->heap[0], last = w->heap[--w->n_heap];
-    size_t i = 0;
-    for (size_t child; (child = 2 * i + 1) < w->n_heap; i = child) {
-        if (child + 1 < w->n_heap && before(&w->heap[child + 1], &w->heap[child])) child++;
-        if (!before(&w->heap[child], &last)) break;
-        w->heap[i] = w->heap[child];
-    }
-    w->heap[i] = last;
-    return top;
-}
 
 static void consider(const struct bpe *b, struct long_word *w, int32_t left)
 {
     if (left < 0 || w->sym[left].next < 0) return;
     int32_t l = w->sym[left].id, r = w->sym[w->sym[left].next].id;
     const struct merge *m = merge_find(b, l, r);
-    if (m) heap_push(w, (struct candidate){m->rank, left, l, r});
+    if (m) merge_push(&w->heap, (struct merge_candidate){m->rank, left, l, r});
 }
 
 static void encode_long(const struct bpe *b, struct str word, struct token_list *out)
 {
-    /* Each of the n-1 first pairs and at most two more for each of at most n-1 merges: 3n entries. */
-    struct long_word w = {try_malloc(word.n * sizeof *w.sym), NULL, 0};
-    w.heap = word.n > INT32_MAX / 4 ? NULL : try_malloc(3 * word.n * sizeof *w.heap);
-    if (!w.sym || !w.heap) {
+    struct long_word w = {try_malloc(word.n * sizeof *w.sym), {NULL, 0}};
+    w.heap.at = word.n > INT32_MAX / 4 ? NULL : try_malloc(3 * word.n * sizeof *w.heap.at);
+    if (!w.sym || !w.heap.at) {
         out->failed = true;
         goto out;
     }
@@ -242,12 +211,12 @@ static void encode_long(const struct bpe *b, struct str word, struct token_list 
     w.sym[n - 1].next = -1;
     for (int32_t i = 0; i + 1 < n; i++)
         consider(b, &w, i);
-    while (w.n_heap) {
-        struct candidate c = heap_pop(&w);
+    while (w.heap.n) {
+        struct merge_candidate c = merge_pop(&w.heap); /* x and y: the ids of its symbols */
         struct symbol *l = &w.sym[c.left];
-        if (l->id != c.left_id || l->next < 0 || w.sym[l->next].id != c.right_id) continue;
+        if (l->id != c.x || l->next < 0 || w.sym[l->next].id != c.y) continue;
         struct symbol *r = &w.sym[l->next];
-        l->id = merge_find(b, c.left_id, c.right_id)->result;
+        l->id = merge_find(b, c.x, c.y)->result;
         l->next = r->next;
         r->id = -1;
         if (l->next >= 0) w.sym[l->next].prev = c.left;
@@ -258,7 +227,7 @@ static void encode_long(const struct bpe *b, struct str word, struct token_list 
         token_list_add(out, w.sym[i].id);
 out:
     mem_free(w.sym);
-    mem_free(w.heap);
+    mem_free(w.heap.at);
 }
 
 static void encode_words(const struct bpe *b, struct str text, struct token_list *out)
