@@ -22,6 +22,7 @@ struct engine_options {
     int block_size;             /* 0 = 16 */
     uint64_t kv_bytes;          /* KV pool; 0 = 512 MiB, at least one full-length sequence */
     bool prefix_caching;
+    uint64_t swap_bytes; /* host memory for blocks that the pool gives up; 0 = none */
     int prompt_rows_decoding; /* rows prompt chunks may take while others decode: bounds the gap between two tokens;
                                * 0 = a quarter of max_num_batched_tokens, at least 32 */
     int queue_max; /* waiting choices; 0 = 256 -> ERR_FULL */
@@ -88,6 +89,9 @@ struct engine_stats {
     int blocks_total, blocks_used, blocks_cached; /* cached = unreferenced but holding a prefix */
     uint64_t steps, prompt_tokens, generated_tokens, prefix_query_tokens, prefix_hit_tokens,
         preemptions, cancelled, finished, failed;
+    int host_blocks, host_blocks_used; /* the host tier */
+    uint64_t lost_tokens;              /* computed again after a preemption */
+    uint64_t host_hit_tokens, spilled_blocks, loaded_blocks;
     uint64_t drafts, draft_tokens,
         accepted_tokens;       /* drafts that ran, their tokens, those the model agreed with */
     uint64_t step_age_ms;      /* since the last step ended while work was waiting; 0 when idle */

@@ -15,6 +15,10 @@ struct engine_forward {
     void *arg;
     void (*forward)(void *arg, const struct model_batch *b, float *logits);
     void (*kv_copy)(void *arg, int32_t dst, int32_t src, int n_tokens);
+    /* A block's bytes, block_bytes of them, to and from host memory; NULL with size.n_host == 0. */
+    void (*kv_read)(void *arg, int32_t block, void *to);
+    void (*kv_write)(void *arg, int32_t block, const void *from);
+    size_t block_bytes;
     void (*close)(void *arg);
     /* What c may say after tokens[n_tokens]: at most SCHED_DRAFT_MAX ids into out, returns how many. Its answer is checked against the
      * model, so it changes speed, never text. NULL: no speculation. */
@@ -28,6 +32,7 @@ struct engine_forward {
 /* Sizes with every default resolved. */
 struct engine_sizes {
     int n_blocks, block_size, max_len, max_num_seqs, max_batch, queue_max, prompt_rows, draft_rows;
+    int n_host; /* blocks of the host tier; 0 = none */
     bool prefix_caching;
     bool check_every_step; /* tests: sched_check after each plan */
     struct hash128 root;
@@ -81,16 +86,19 @@ struct engine {
     struct batch *batch;
     struct choice **by_seq; /* [n_seqs] */
     int n_seqs;
-    float *logits;      /* [max_num_seqs + draft_rows][n_vocab] */
-    float *logits_copy; /* [n_vocab]: sampling overwrites, forks sample the same row again */
+    float *logits;        /* [max_num_seqs + draft_rows][n_vocab] */
+    float *logits_copy;   /* [n_vocab]: sampling overwrites, forks sample the same row again */
+    uint8_t *host;        /* [n_host][block_bytes] */
+    double block_move_us; /* measured; 0 = not yet */
     struct sampler_scratch *scratch;
     struct engine_stats count; /* counters only */
     double rows_per_s;         /* exponential mean */
 };
 
-/* engine.c */
+/* engine_open.c */
 MUST enum err engine_open_with(struct engine **out, const struct engine_forward *model,
                                const struct engine_sizes *size, struct errmsg *e);
+/* engine.c */
 void request_free(struct request *r);
 /* engine_step.c */
 void *engine_step_main(void *g);

@@ -225,12 +225,40 @@ static void propose(struct engine *g)
     }
 }
 
+static uint8_t *host_block(const struct engine *g, int slot)
+{
+    return g->host + (size_t)slot * g->model.block_bytes;
+}
+
+static void move_blocks(struct engine *g, const struct sched_plan *plan)
+{
+    void *model = g->model.arg;
+    int n_carried = 0;
+    uint64_t start_us = clock_us();
+    for (int i = 0; i < plan->n_moves; i++) {
+        const struct sched_move *m = &plan->moves[i];
+        switch (m->kind) {
+        case SCHED_COPY:
+            g->model.kv_copy(model, m->dst, m->src, m->n_tokens);
+            break;
+        case SCHED_SPILL:
+            g->model.kv_read(model, m->src, host_block(g, m->dst));
+            break;
+        case SCHED_LOAD:
+            g->model.kv_write(model, m->dst, host_block(g, m->src));
+            break;
+        }
+        n_carried += m->kind != SCHED_COPY;
+    }
+    if (!n_carried || n_carried < plan->n_moves) return; /* a clean measurement or none */
+    double us = (double)(clock_us() - start_us) / n_carried;
+    g->block_move_us = g->block_move_us > 0 ? 0.9 * g->block_move_us + 0.1 * us : us;
+}
+
 static void forward(struct engine *g, const struct sched_plan *plan)
 {
     struct batch *b = g->batch;
-    for (int i = 0; i < plan->n_copies; i++)
-        g->model.kv_copy(g->model.arg, plan->copies[i].dst, plan->copies[i].src,
-                         plan->copies[i].n_tokens);
+    move_blocks(g, plan);
     if (!plan->n_rows) return;
     batch_fill(b, g->sched, plan);
     struct model_batch mb = {.n_rows = b->n_rows,
@@ -259,6 +287,12 @@ static void publish(struct engine *g)
     c->prefix_query_tokens = st.prefix_query_tokens;
     c->prefix_hit_tokens = st.prefix_hit_tokens;
     c->preemptions = st.preemptions;
+    c->lost_tokens = st.lost_tokens;
+    c->host_blocks = st.host_total;
+    c->host_blocks_used = st.host_used;
+    c->host_hit_tokens = st.host_hit_tokens;
+    c->spilled_blocks = st.spills;
+    c->loaded_blocks = st.loads;
     c->waiting_prompt_tokens = st.waiting_tokens;
     c->drain_tokens_per_s = g->rows_per_s;
     pthread_mutex_lock(&g->lock);
@@ -272,12 +306,13 @@ static void step(struct engine *g)
     if (g->model.draft) propose(g);
     const struct sched_plan *plan = sched_step(g->sched, clock_ms());
     if (g->size.check_every_step) ASSERT(!sched_check(g->sched));
-    if (!plan->n_rows && !plan->n_copies) return;
+    if (!plan->n_rows && !plan->n_moves) return;
     forward(g, plan);
     uint64_t us = clock_us() - start_us;
+    if (!plan->n_rows) return;
     double now = us ? plan->n_rows * 1e6 / (double)us : 0;
     g->rows_per_s = g->rows_per_s > 0 ? 0.95 * g->rows_per_s + 0.05 * now : now;
-    if (!plan->n_rows) return;
+    sched_set_costs(g->sched, g->block_move_us, g->rows_per_s > 0 ? 1e6 / g->rows_per_s : 0);
     sample_all(g, plan);
     atomic_store(&g->last_step_ms, clock_ms());
 }

@@ -30,6 +30,10 @@ static const struct conf_row rows[] = {
      "tokens of one KV block: a power of two", NULL},
     {"kv_bytes", CONF_INT, "0", 0, 1e15, "bytes", 0,
      "memory of the KV cache; 0 = 512 MiB, at least one full-length sequence", NULL},
+    {"swap_space", CONF_FLOAT, "0.25", 0, 1048576, "GiB", 0,
+     "host memory for KV blocks that the pool gives up: preempted requests and older prefixes come "
+     "back from there; 0 = none",
+     NULL},
     {"enable_prefix_caching", CONF_BOOL, "yes", 0, 0, "", 0,
      "share and keep computed prompt beginnings", NULL},
     {"queue_max", CONF_INT, "256", 1, 65536, "", 0,
@@ -79,6 +83,7 @@ enum err server_options_read(const struct conf *c, struct server_options *out, s
                    .max_num_batched_tokens = (int)conf_int(c, "max_num_batched_tokens"),
                    .block_size = (int)conf_int(c, "block_size"),
                    .kv_bytes = (uint64_t)conf_int(c, "kv_bytes"),
+                   .swap_bytes = (uint64_t)(conf_float(c, "swap_space") * (1 << 30)),
                    .prefix_caching = conf_bool(c, "enable_prefix_caching"),
                    .prompt_rows_decoding = (int)conf_int(c, "prompt_rows_decoding"),
                    .queue_max = (int)conf_int(c, "queue_max"),

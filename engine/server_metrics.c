@@ -16,6 +16,17 @@
       "prompt tokens found in the prefix cache")                                                   \
     X(preemptions, METRIC_COUNTER, "vllm:num_preemptions_total",                                   \
       "sequences stopped for lack of blocks and recomputed later")                                 \
+    X(lost_tokens, METRIC_COUNTER, "deja_engine_recomputed_tokens_total",                          \
+      "tokens computed again after a preemption")                                                  \
+    X(host_hit_tokens, METRIC_COUNTER, "vllm:external_prefix_cache_hits_total",                    \
+      "prompt tokens that came back from host memory instead of being computed")                   \
+    X(spilled_blocks, METRIC_COUNTER, "deja_engine_kv_spilled_blocks_total",                       \
+      "KV blocks moved to host memory")                                                            \
+    X(loaded_blocks, METRIC_COUNTER, "deja_engine_kv_loaded_blocks_total",                         \
+      "KV blocks brought back from host memory")                                                   \
+    X(host_blocks, METRIC_GAUGE, "deja_engine_host_blocks", "KV blocks of the swap space")         \
+    X(host_blocks_used, METRIC_GAUGE, "deja_engine_host_blocks_used",                              \
+      "KV blocks the swap space holds")                                                            \
     X(steps, METRIC_COUNTER, "deja_engine_steps_total", "forward passes")                          \
     X(cancelled, METRIC_COUNTER, "deja_engine_cancelled_total", "choices whose client left")       \
     X(failed, METRIC_COUNTER, "deja_engine_failed_total", "choices that ended with an error")      \

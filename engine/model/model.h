@@ -66,5 +66,10 @@ void model_forward(struct model *m, const struct model_batch *b, float *logits);
 
 /* Copies the first n_tokens positions of one block to another (copy-on-write of a shared tail). */
 void model_kv_copy(struct model *m, int32_t dst_block, int32_t src_block, int n_tokens);
+/* A whole block to or from model_kv_block_bytes of the caller's memory. Only blocks of the same model file and the same layout of KV may be
+ * written back. */
+size_t model_kv_block_bytes(const struct model *m);
+void model_kv_read(const struct model *m, int32_t block, void *to);
+void model_kv_write(struct model *m, int32_t block, const void *from);
 
 #endif

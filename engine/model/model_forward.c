@@ -143,6 +143,21 @@ void model_forward(struct model *m, const struct model_batch *b, float *logits)
     backend_linear(m->be, &head);
 }
 
+size_t model_kv_block_bytes(const struct model *m)
+{
+    return kv_block_bytes(m->kv);
+}
+
+void model_kv_read(const struct model *m, int32_t block, void *to)
+{
+    kv_block_read(m->kv, block, to);
+}
+
+void model_kv_write(struct model *m, int32_t block, const void *from)
+{
+    kv_block_write(m->kv, block, from);
+}
+
 void model_kv_copy(struct model *m, int32_t dst_block, int32_t src_block, int n_tokens)
 {
     ASSERT(dst_block >= 0 && dst_block < m->n_blocks && src_block >= 0 && src_block < m->n_blocks);

@@ -162,6 +162,14 @@ bool prefix_cache_enter(struct prefix_cache *c, kv_block b, struct hash128 id,
     return true;
 }
 
+bool prefix_cache_name(const struct prefix_cache *c, kv_block b, struct block_name *out)
+{
+    ASSERT(b >= 0 && b < c->n_blocks);
+    const struct entry *e = &c->entries[b];
+    if (e->in) *out = (struct block_name){e->id, e->parent, tokens_of(c, b)};
+    return e->in;
+}
+
 bool prefix_cache_has(const struct prefix_cache *c, kv_block b)
 {
     return c->entries[b].in;

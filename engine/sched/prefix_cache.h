@@ -12,6 +12,12 @@ enum { PREFIX_BLOCK_TOKENS_MAX = 256 };
 
 struct prefix_cache;
 
+/* What a full block holds. */
+struct block_name {
+    struct hash128 id, parent;
+    const int32_t *tokens; /* [block_tokens] */
+};
+
 /* Whose computations may be shared: those over the same model file (the cache's root), with the same adapter (hash of its content and
  * scale; zero = none) and the same salt (zero = shared by all tenants). */
 struct prefix_scope {
@@ -41,6 +47,8 @@ kv_block prefix_cache_find_partial(const struct prefix_cache *c, struct hash128 
 /* Enters b under id. step: when its contents are written. False (nothing changed) when the identity is taken or b is in already. */
 bool prefix_cache_enter(struct prefix_cache *c, kv_block b, struct hash128 id,
                         struct hash128 parent, const int32_t *tokens, uint64_t step);
+/* False: b is not in. out->tokens is borrowed until b is forgotten. */
+bool prefix_cache_name(const struct prefix_cache *c, kv_block b, struct block_name *out);
 bool prefix_cache_has(const struct prefix_cache *c, kv_block b);
 /* Step at which the contents of an entered block are written. */
 uint64_t prefix_cache_step(const struct prefix_cache *c, kv_block b);

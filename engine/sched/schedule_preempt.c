@@ -48,10 +48,10 @@ int sched_victim(const struct sched *s, bool batch_only)
 void sched_preempt(struct sched *s, struct sequence *q)
 {
     s->stats.preemptions++;
-    s->stats.lost_tokens += (uint64_t)lost_tokens(s, q);
     s->plan.n_preempted++;
     q->preemptions++;
     q->preempted_step = s->step;
+    if (q->n_computed > q->n_had) q->n_had = q->n_computed;
     seq_release(s, q);
     queue_push_front(s, q);
 }

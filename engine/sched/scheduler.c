@@ -33,8 +33,13 @@ struct sched *sched_new(const struct sched_options *o)
     s->tables = xcalloc(max_running * (size_t)s->blocks_max, sizeof *s->tables);
     s->spans = xcalloc(max_running, sizeof *s->spans);
     s->forks = xcalloc(max_running, sizeof *s->forks);
+    if (o->n_host && o->prefix_caching)
+        s->host = shelf_new(o->n_host, o->block_tokens, o->hash_seed, o->root);
     s->copies_max = 3 * o->max_running;
-    s->copies = xcalloc((size_t)s->copies_max, sizeof *s->copies);
+    s->moves_max =
+        s->copies_max +
+        (s->host ? 2 * SCHED_LOADS_MAX + blocks_for(s, o->max_batch_rows) + 2 * o->max_running : 0);
+    s->moves = xcalloc((size_t)s->moves_max, sizeof *s->moves);
     return s;
 }
 
@@ -50,7 +55,8 @@ void sched_free(struct sched *s)
     mem_free(s->tables);
     mem_free(s->spans);
     mem_free(s->forks);
-    mem_free(s->copies);
+    mem_free(s->moves);
+    shelf_free(s->host);
     mem_free(s);
 }
 
@@ -162,6 +168,11 @@ static void plan_span(struct sched *s, struct sequence *q, int n)
 {
     int from = q->n_computed;
     seq_advance(s, q, n);
+    if (from < q->n_had) {
+        int lost = (q->n_computed < q->n_had ? q->n_computed : q->n_had) - from;
+        q->lost_tokens += lost;
+        s->stats.lost_tokens += (uint64_t)lost;
+    }
     s->spans[s->plan.n_spans++] =
         (struct sched_span){seq_index(s, q), from, n, q->n_computed == q->n_tokens, 0};
     s->plan.n_rows += n;
@@ -204,6 +215,7 @@ static int collect_prompts(struct sched *s)
         struct sequence *q = seq_at(s, s->running[i]);
         if (q->planned_step == s->step || !seq_rest(q)) continue;
         seq_extend(s, q);
+        if (q->loading) continue;
         int k = n++;
         for (; k > 0 && seq_rest(seq_at(s, s->scratch[k - 1])) > seq_rest(q); k--)
             s->scratch[k] = s->scratch[k - 1];
@@ -216,7 +228,7 @@ static int first_admitted(const struct sched *s)
 {
     for (int i = 0; i < s->n_running; i++) {
         const struct sequence *q = seq_at(s, s->running[i]);
-        if (q->planned_step != s->step && seq_rest(q)) return s->running[i];
+        if (q->planned_step != s->step && seq_rest(q) && !q->loading) return s->running[i];
     }
     return -1;
 }
@@ -235,6 +247,7 @@ static void plan_prompts(struct sched *s, int rows)
         struct sequence *q = seq_at(s, id);
         if (id == oldest) share = 0;
         seq_extend(s, q); /* those before it in this step may have computed what it needs */
+        if (q->loading) continue;
         int n = seq_rest(q), room = rows - share;
         if (n > room) {
             n = room;
@@ -272,10 +285,18 @@ static void plan_drafts(struct sched *s, int n_spans)
     }
 }
 
+static int loads_of_a_step(const struct sched *s)
+{
+    double n = s->block_move_us > 0 ? SCHED_LOAD_US / s->block_move_us : SCHED_LOADS_MAX;
+    return n < SCHED_LOADS_MIN ? SCHED_LOADS_MIN : n > SCHED_LOADS_MAX ? SCHED_LOADS_MAX : (int)n;
+}
+
 const struct sched_plan *sched_step(struct sched *s, uint64_t now_ms)
 {
     s->step++;
-    s->plan = (struct sched_plan){.spans = s->spans, .forks = s->forks, .copies = s->copies};
+    s->plan = (struct sched_plan){.spans = s->spans, .forks = s->forks, .moves = s->moves};
+    s->n_copies = 0;
+    s->loads_left = loads_of_a_step(s);
     int n_decodes = secure_decodes(s);
     sched_admit(
         s, now_ms); /* may displace a decoding sequence: nothing is planned before it has decided */
@@ -294,6 +315,11 @@ const struct sched_plan *sched_step(struct sched *s, uint64_t now_ms)
     return &s->plan;
 }
 
+void sched_set_costs(struct sched *s, double block_move_us, double token_us)
+{
+    s->block_move_us = block_move_us;
+    s->token_us = token_us;
+}
 void sched_set_prompt_rows(struct sched *s, int rows_max)
 {
     s->prompt_rows_max = rows_max;
@@ -327,6 +353,8 @@ void sched_stats(const struct sched *s, struct sched_stats *out)
     out->blocks_total = kv_pool_size(s->pool);
     out->blocks_kept = kv_pool_n_kept(s->pool);
     out->blocks_used = out->blocks_total - kv_pool_available(s->pool);
+    out->host_total = s->host ? shelf_size(s->host) : 0;
+    out->host_used = s->host ? shelf_count(s->host) : 0;
     out->waiting_tokens = 0;
     for (int c = 0; c < 2; c++)
         for (int i = s->queue[c].head; i >= 0; i = s->seqs[i].next)

@@ -5,7 +5,8 @@
  *    may be overtaken a bounded number of times. Batch sequences that waited ageing_ms get every fifth admission.
  *  - Prompt rows go to the shortest rest first, but a quarter of them always to the longest admitted.
  *  - When blocks run out the victim is of the lowest class, then the one with the least work to lose; one that was resumed and
- *    has not got on since is spared. It frees everything and is recomputed later (its full blocks stay findable meanwhile).
+ *    has not got on since is spared. Its full blocks stay findable: in the pool until they are taken, then in host memory when carrying
+ *    them there and back is faster than computing them. What is found nowhere is computed again.
  *  - Full blocks are entered in the prefix cache as soon as their computation is planned: the model stores a batch's keys before anyone
  *    attends to them, so sequences of one step may already share. The last token is always computed.
  *  - Speculation: a decoding sequence may be given a draft; its rows are computed behind the sequence's own, out of what rows and blocks
@@ -31,6 +32,7 @@ struct sched_options {
     int bypass_max;     /* how often a sequence that does not fit may be overtaken; 0 = 8 */
     uint64_t ageing_ms; /* a batch sequence older than this is treated as aged; 0 = 30000 */
     bool prefix_caching;
+    int n_host;          /* blocks that host memory holds beside the pool; 0 = no such tier */
     uint64_t hash_seed;  /* secret of this process */
     struct hash128 root; /* identity of the model file */
 };
@@ -73,19 +75,29 @@ struct sched_span { /* positions from..from+n-1 of seq are computed in this step
 struct sched_fork { /* child starts from the logits of this parent's span */
     int parent, child;
 };
-struct sched_copy { /* executed in order, before the forward pass */
-    kv_block dst, src;
-    int n_tokens;
+/* Executed in order, before the forward pass: a later one may overwrite what an earlier one has read. */
+enum sched_move_kind {
+    SCHED_COPY,  /* the first n_tokens of block src to block dst */
+    SCHED_SPILL, /* block src to host slot dst */
+    SCHED_LOAD   /* host slot src to block dst */
+};
+struct sched_move {
+    enum sched_move_kind kind;
+    int32_t dst, src;
+    int n_tokens; /* SCHED_COPY */
 };
 struct sched_plan {
     const struct sched_span *spans;
     const struct sched_fork *forks;
-    const struct sched_copy *copies;
-    int n_spans, n_forks, n_copies, n_rows;
+    const struct sched_move *moves;
+    int n_spans, n_forks, n_moves, n_rows;
     int n_preempted, n_admitted;
 };
 /* Borrowed until the next call. n_rows 0: nothing to do (nothing waits that could run). */
 const struct sched_plan *sched_step(struct sched *s, uint64_t now_ms);
+/* What the engine measured: one block to or from host memory, one prompt token computed. Blocks go to the host only while there and
+ * back is faster than computing them again. Unknown (0) counts as fast. */
+void sched_set_costs(struct sched *s, double block_move_us, double token_us);
 /* Rows that prompt chunks may take in a step with decoding sequences; 0 = no bound but max_batch_rows. */
 void sched_set_prompt_rows(struct sched *s, int rows_max);
 
@@ -100,8 +112,10 @@ int sched_cached_tokens(const struct sched *s,
 
 struct sched_stats {
     int running, waiting, blocks_total, blocks_used, blocks_kept;
-    uint64_t steps, rows, preemptions, lost_tokens, prefix_query_tokens, prefix_hit_tokens, copies,
-        bypasses, displaced, draft_rows;
+    uint64_t steps, rows, preemptions, lost_tokens, prefix_query_tokens,
+        prefix_hit_tokens /* in the pool; those on the host: host_hit_tokens */, copies, bypasses,
+        displaced, draft_rows, spills, loads, host_hit_tokens;
+    int host_total, host_used;
     uint64_t waiting_tokens; /* prompt tokens of waiting sequences */
 };
 void sched_stats(const struct sched *s, struct sched_stats *out);

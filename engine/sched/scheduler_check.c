@@ -76,6 +76,7 @@ const char *sched_check(const struct sched *s)
     int n_reserved = 0;
     const char *why = kv_pool_check(s->pool);
     if (!why) why = prefix_cache_check(s->cache, s->pool);
+    if (!why && s->host) why = shelf_check(s->host);
     if (!why) why = check_running(s, &n_reserved);
     if (!why) why = check_users(s);
     if (!why) why = check_lists(s);

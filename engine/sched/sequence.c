@@ -58,6 +58,7 @@ void seq_start(struct sched *s, struct sequence *q, int reserved)
     q->chain = prefix_cache_start(s->cache, &q->scope);
     q->reserved = reserved;
     q->planned_step = 0;
+    q->loading = false;
     q->n_tokens_resumed = q->n_tokens;
     s->n_reserved += reserved;
     s->running[s->n_running++] = seq_index(s, q);
@@ -92,17 +93,12 @@ bool seq_take_block(struct sched *s, struct sequence *q, kv_block *out)
     bool evicted;
     if (!q->reserved && blocks_unpromised(s) <= 0) return false;
     if (kv_pool_take(s->pool, out, &evicted) != OK) return false;
-    if (evicted) prefix_cache_forget(s->cache, *out);
+    if (evicted) {
+        moves_spill(s, *out);
+        prefix_cache_forget(s->cache, *out);
+    }
     use_promise(s, q);
     return true;
-}
-
-static void plan_copy(struct sched *s, kv_block dst, kv_block src, int n_tokens)
-{
-    if (dst == src) return; /* the source itself was evicted and taken: the bytes are in place */
-    ASSERT(s->plan.n_copies < s->copies_max);
-    s->copies[s->plan.n_copies++] = (struct sched_copy){dst, src, n_tokens};
-    s->stats.copies++;
 }
 
 bool seq_secure(struct sched *s, struct sequence *q, int pos)
@@ -116,8 +112,8 @@ bool seq_secure(struct sched *s, struct sequence *q, int pos)
             ASSERT(!kv_pool_is_cached(s->pool, b)); /* a block being filled is in no cache */
             return true;
         }
-        if (s->plan.n_copies == s->copies_max || !seq_take_block(s, q, &fresh)) return false;
-        plan_copy(s, fresh, b, pos % bt);
+        if (!moves_copy_room(s) || !seq_take_block(s, q, &fresh)) return false;
+        moves_copy(s, fresh, b, pos % bt);
         kv_pool_unref(s->pool, b);
         q->table[i] = fresh;
         return true;
@@ -168,12 +164,12 @@ void seq_settle_draft(struct sched *s, struct sequence *q)
     q->n_draft = 0;
 }
 
-static void count_hit(struct sched *s, struct sequence *q, int before)
+/* A whole block is in q's table now, in place of an own one that was begun. */
+static void adopted(struct sequence *q, int bt, struct hash128 id)
 {
-    int upto = q->n_computed < q->n_prompt ? q->n_computed : q->n_prompt;
-    if (q->preemptions || upto <= before) return; /* finding one's own blocks again is not a hit */
-    q->cached_tokens += upto - before;
-    s->stats.prefix_hit_tokens += (uint64_t)(upto - before);
+    q->chain = id;
+    q->n_chained++;
+    q->n_computed = q->n_chained * bt;
 }
 
 /* The next whole block from the cache; an own one that was begun is let go for it. */
@@ -182,10 +178,14 @@ static bool adopt_block(struct sched *s, struct sequence *q)
     int bt = s->o.block_tokens, i = q->n_computed / bt;
     if ((i + 1) * bt > q->n_tokens - 1) return false;
     const int32_t *tokens = q->tokens + i * bt;
-    struct hash128 id = prefix_cache_chain(s->cache, q->chain, tokens);
-    kv_block b = prefix_cache_find(s->cache, id, q->chain, tokens);
-    if (b == KV_NO_BLOCK) return false;
+    struct block_name name = {prefix_cache_chain(s->cache, q->chain, tokens), q->chain, tokens};
+    kv_block b = prefix_cache_find(s->cache, name.id, name.parent, tokens);
     bool own = i < q->n_table;
+    if (b == KV_NO_BLOCK) {
+        if (own || !moves_load(s, q, &name)) return false;
+        adopted(q, bt, name.id);
+        return true;
+    }
     if (!own && !q->reserved && !kv_pool_users(s->pool, b) && blocks_unpromised(s) <= 0)
         return false;
     kv_pool_ref(s->pool, b);
@@ -196,9 +196,7 @@ static bool adopt_block(struct sched *s, struct sequence *q)
         use_promise(s, q);
         q->table[q->n_table++] = b;
     }
-    q->chain = id;
-    q->n_chained = i + 1;
-    q->n_computed = (i + 1) * bt;
+    adopted(q, bt, name.id);
     return true;
 }
 
@@ -207,11 +205,15 @@ static void adopt_part(struct sched *s, struct sequence *q)
     int bt = s->o.block_tokens, i = q->n_computed / bt, n_same;
     int n = q->n_tokens - 1 - q->n_computed;
     if (n > bt - 1) n = bt - 1; /* whole blocks are adopt_block's business */
-    if (q->n_computed % bt || i < q->n_table || n <= 0 || s->plan.n_copies == s->copies_max) return;
+    if (q->n_computed % bt || i < q->n_table || n <= 0 || !moves_copy_room(s)) return;
     kv_block fresh,
         b = prefix_cache_find_partial(s->cache, q->chain, q->tokens + i * bt, n, s->step, &n_same);
+    if (moves_load_part(s, q, n, &n_same)) {
+        q->n_computed += n_same;
+        return;
+    }
     if (b == KV_NO_BLOCK || !seq_take_block(s, q, &fresh)) return;
-    plan_copy(s, fresh, b, n_same);
+    moves_copy(s, fresh, b, n_same);
     q->table[q->n_table++] = fresh;
     q->n_computed += n_same;
 }
@@ -220,10 +222,15 @@ void seq_extend(struct sched *s, struct sequence *q)
 {
     if (!s->o.prefix_caching) return;
     int before = q->n_computed;
+    uint64_t host_before = s->stats.host_hit_tokens;
+    q->loading = false;
     while (adopt_block(s, q))
         ;
-    adopt_part(s, q);
-    count_hit(s, q, before);
+    if (!q->loading) adopt_part(s, q);
+    if (q->preemptions) return; /* finding one's own blocks again is not a hit */
+    int hit = q->n_computed - before;
+    q->cached_tokens += hit;
+    s->stats.prefix_hit_tokens += (uint64_t)hit - (s->stats.host_hit_tokens - host_before);
 }
 
 int seq_match(const struct sched *s, const struct sequence *q, int *n_kept)

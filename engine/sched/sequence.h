@@ -3,6 +3,7 @@
 #ifndef DEJA_ENGINE_SCHED_SEQUENCE_H
 #define DEJA_ENGINE_SCHED_SEQUENCE_H
 #include "engine/sched/scheduler.h"
+#include "engine/sched/shelf.h"
 
 enum seq_state {
     SEQ_UNUSED,
@@ -33,6 +34,10 @@ struct sequence {
     int n_chained;        /* == n_computed / block_tokens */
     uint64_t planned_step;
     int n_tokens_resumed; /* n_tokens when it was last admitted */
+    int n_had;            /* positions that were computed when it was last stopped */
+    int lost_tokens;      /* of those: computed again */
+    bool
+        loading; /* more of it is on the host than one step may load: it computes nothing until that is here */
     int n_draft; /* proposed tokens, in tokens[n_tokens..]; after planning: those computed in this step */
     int table_before, reserved_before; /* n_table and reserved without the draft's blocks */
     int cached_tokens;
@@ -45,7 +50,11 @@ struct seq_queue {
 enum {
     SCHED_LOOKAHEAD = 16,      /* waiting sequences looked at for one that fits */
     SCHED_MATCH_BLOCKS = 1024, /* blocks hashed per step to look for room, about 60 us */
-    SCHED_AGED_EVERY = 4       /* online admissions between two aged ones */
+    SCHED_AGED_EVERY = 4,      /* online admissions between two aged ones */
+    SCHED_LOADS_MIN = 4,       /* blocks loaded in one step, at least and at most */
+    SCHED_LOADS_MAX = 128,
+    SCHED_LOAD_US =
+        8000 /* time loads may take of a step: well under the 35 ms that a stream may stall */
 };
 
 struct sched {
@@ -53,6 +62,9 @@ struct sched {
     int blocks_max; /* of one sequence */
     struct kv_pool *pool;
     struct prefix_cache *cache;
+    struct shelf *host; /* NULL: no host tier */
+    double block_move_us, token_us;
+    int loads_left;        /* of this step */
     struct sequence *seqs; /* [n_seqs] */
     int n_seqs, unused;    /* stack of unused ones */
     int n_held;
@@ -68,10 +80,10 @@ struct sched {
     uint64_t step;
     int *scratch; /* [max_running] */
     struct sched_plan plan;
-    struct sched_span *spans;  /* [max_running] */
-    struct sched_fork *forks;  /* [max_running] */
-    struct sched_copy *copies; /* [copies_max] */
-    int copies_max;
+    struct sched_span *spans; /* [max_running] */
+    struct sched_fork *forks; /* [max_running] */
+    struct sched_move *moves; /* [moves_max] */
+    int moves_max, n_copies, copies_max;
     struct sched_stats stats;
 };
 
@@ -121,6 +133,17 @@ void seq_settle_draft(struct sched *s, struct sequence *q);
 void seq_extend(struct sched *s, struct sequence *q);
 /* Blocks of the cache that admission would share; *n_kept of them have no user now. */
 int seq_match(const struct sched *s, const struct sequence *q, int *n_kept);
+
+/* schedule_moves.c: what is carried between blocks and the host before the forward pass. */
+bool moves_copy_room(const struct sched *s);
+/* There must be room. */
+void moves_copy(struct sched *s, kv_block dst, kv_block src, int n_tokens);
+/* b is about to be overwritten: keeps what it holds on the host, when that pays. */
+void moves_spill(struct sched *s, kv_block b);
+/* Has q's next block, which must begin where it stands, brought from the host. */
+bool moves_load(struct sched *s, struct sequence *q, const struct block_name *name);
+/* As much of q's next block as a block on the host shares with it: what the host has beyond *n_same positions; at most n. */
+bool moves_load_part(struct sched *s, struct sequence *q, int n, int *n_same);
 
 /* schedule_admit.c */
 void sched_admit(struct sched *s, uint64_t now_ms);

@@ -70,6 +70,18 @@ static int pretend_draft(void *arg, const struct choice *c, const int32_t *token
     return n_draft;
 }
 
+static void pretend_read(void *arg, int32_t block, void *to)
+{
+    struct fake_kv *k = &((struct pretend *)arg)->kv;
+    memcpy(to, k->cells + block * k->bt, (size_t)k->bt * sizeof *k->cells);
+}
+
+static void pretend_write(void *arg, int32_t block, const void *from)
+{
+    struct fake_kv *k = &((struct pretend *)arg)->kv;
+    memcpy(k->cells + block * k->bt, from, (size_t)k->bt * sizeof *k->cells);
+}
+
 static struct engine *open_engine(struct pretend *p, struct engine_sizes s)
 {
     memset(p, 0, sizeof *p);
@@ -80,10 +92,13 @@ static struct engine *open_engine(struct pretend *p, struct engine_sizes s)
     if (!s.queue_max) s.queue_max = 64;
     if (!s.n_blocks) s.n_blocks = 400;
     s.check_every_step = true;
-    p->kv = fake_kv_new(s.n_blocks, s.block_size, VOCAB);
+    p->kv = fake_kv_new(s.n_blocks, 0, s.block_size, VOCAB);
     struct engine_forward f = {.arg = p,
                                .forward = pretend_forward,
                                .kv_copy = pretend_copy,
+                               .kv_read = pretend_read,
+                               .kv_write = pretend_write,
+                               .block_bytes = (size_t)s.block_size * sizeof(struct fake_cell),
                                .draft = s.draft_rows ? pretend_draft : NULL,
                                .n_vocab = VOCAB};
     struct engine *g = NULL;
@@ -95,7 +110,7 @@ static struct engine *open_engine(struct pretend *p, struct engine_sizes s)
 static void shut(struct engine *g, struct pretend *p)
 {
     engine_close(g);
-    mem_free(p->kv.cells);
+    fake_kv_fini(&p->kv);
 }
 
 /* What a client sees of one choice. */
@@ -216,6 +231,12 @@ TEST(text_is_the_same_alone_in_a_batch_from_the_cache_and_in_chunks)
           .draft_rows = 9,
           .n_blocks = 60},
          "drafts in a tiny pool"},
+        {{.max_num_seqs = 16,
+          .max_batch = 64,
+          .prefix_caching = true,
+          .n_blocks = 60,
+          .n_host = 300},
+         "a tiny pool and a host"},
     };
     for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) {
         g = open_engine(&p, ways[w].s);

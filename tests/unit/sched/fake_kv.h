@@ -13,14 +13,27 @@ struct fake_cell {
 struct fake_kv {
     int n_blocks, bt, vocab;
     struct fake_cell *cells; /* [n_blocks][bt] */
+    struct fake_cell *host;  /* [n_host][bt] */
 };
 
-static inline struct fake_kv fake_kv_new(int n_blocks, int bt, int vocab)
+static inline struct fake_cell *fake_cells_new(int n_blocks, int bt)
 {
-    struct fake_kv k = {n_blocks, bt, vocab,
-                        xcalloc((size_t)n_blocks * (size_t)bt, sizeof(struct fake_cell))};
-    memset(k.cells, 0xff, (size_t)n_blocks * (size_t)bt * sizeof *k.cells);
-    return k;
+    size_t n = (size_t)n_blocks * (size_t)bt;
+    struct fake_cell *cells = xcalloc(n + 1, sizeof *cells);
+    memset(cells, 0xff, n * sizeof *cells);
+    return cells;
+}
+
+static inline struct fake_kv fake_kv_new(int n_blocks, int n_host, int bt, int vocab)
+{
+    return (struct fake_kv){n_blocks, bt, vocab, fake_cells_new(n_blocks, bt),
+                            fake_cells_new(n_host, bt)};
+}
+
+static inline void fake_kv_fini(struct fake_kv *k)
+{
+    mem_free(k->cells);
+    mem_free(k->host);
 }
 
 static inline uint64_t fake_mix(uint64_t h, int32_t token, int32_t pos)
@@ -44,12 +57,13 @@ static inline int32_t fake_alone(const int32_t *tokens, int n, int vocab, int ch
     return fake_next(fake_mix(h, choice, -1), vocab);
 }
 
-static inline void fake_copy(struct fake_kv *k, const struct sched_plan *plan)
+static inline void fake_moves(struct fake_kv *k, const struct sched_plan *plan)
 {
-    for (int i = 0; i < plan->n_copies; i++) {
-        const struct sched_copy *c = &plan->copies[i];
-        memcpy(k->cells + c->dst * k->bt, k->cells + c->src * k->bt,
-               (size_t)c->n_tokens * sizeof *k->cells);
+    for (int i = 0; i < plan->n_moves; i++) {
+        const struct sched_move *m = &plan->moves[i];
+        struct fake_cell *dst = m->kind == SCHED_SPILL ? k->host : k->cells;
+        const struct fake_cell *src = m->kind == SCHED_LOAD ? k->host : k->cells;
+        memcpy(dst + m->dst * k->bt, src + m->src * k->bt, (size_t)m->n_tokens * sizeof *dst);
     }
 }
 

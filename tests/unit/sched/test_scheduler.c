@@ -134,9 +134,9 @@ TEST(a_whole_cached_prompt_still_computes_its_last_token)
     const struct sched_plan *p = sched_step(b->s, 0);
     CHECK_INT(rows_of(p, again), 1);
     CHECK_INT(p->spans[0].from, 31);
-    CHECK_INT(p->n_copies,
+    CHECK_INT(p->n_moves,
               1); /* the cached block is not written: its first 15 positions are copied */
-    CHECK_INT(p->copies[0].n_tokens, 15);
+    CHECK_INT(p->moves[0].n_tokens, 15);
     CHECK_INT(sched_cached_tokens(b->s, again), 31);
     shut(b);
 }
@@ -179,8 +179,8 @@ TEST(forks_share_the_prompt_and_copy_only_the_tail)
     CHECK_INT(st.blocks_used, 3);
     p = run_step(b);
     CHECK_INT(p->n_rows, 3);
-    CHECK_INT(p->n_copies, 2);
-    CHECK_INT(p->copies[0].n_tokens, 8);
+    CHECK_INT(p->n_moves, 2);
+    CHECK_INT(p->moves[0].n_tokens, 8);
     sched_stats(b->s, &st);
     CHECK_INT(st.blocks_used, 5); /* two whole blocks shared by three, three tails */
     CHECK_INT(rows_of(p, kid[0]), 1);
@@ -444,6 +444,98 @@ TEST(removing_a_sequence_frees_its_blocks_at_once)
     CHECK_INT(st.running, 0);
     CHECK_INT(sched_step(b->s, 0)->n_rows, 0);
     shut(b);
+}
+
+/* Fills the pool with another document, so that every kept block is given away. */
+static void push_out(struct bench *b, int n_prompt)
+{
+    int other = add(b, n_prompt, 1, 0, SCHED_ONLINE, -1);
+    for (int i = 0; i < 20 && sched_n_tokens(b->s, other) == n_prompt; i++) {
+        const struct sched_plan *p = sched_step(b->s, 0);
+        for (int k = 0; k < p->n_spans; k++)
+            if (p->spans[k].sample) sched_token(b->s, p->spans[k].seq, 4);
+    }
+    sched_remove(b->s, other);
+}
+
+TEST(a_prefix_that_the_pool_gave_up_comes_back_from_the_host)
+{
+    static const struct {
+        int n_host, cached;
+        double move_us, token_us;
+        const char *how;
+    } cases[] = {{20, 39, 0, 0, "nothing is known of costs"},
+                 {20, 39, 10, 2.6, "the host is faster"},
+                 {20, 0, 10, 2.4, "computing is faster"},
+                 {2, 16, 0, 0, "the host has room for the beginning only"},
+                 {0, 0, 0, 0, "there is no host"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct bench *b = open_with((struct sched_options){.n_blocks = 5,
+                                                           .n_host = cases[i].n_host,
+                                                           .block_tokens = 8,
+                                                           .max_running = 2,
+                                                           .max_batch_rows = 64,
+                                                           .reserve_tokens = 1});
+        sched_set_costs(b->s, cases[i].move_us, cases[i].token_us);
+        add(b, 39, 1, 39, SCHED_ONLINE, -1);
+        run_step(b);
+        push_out(b, 39);
+        int again = add(b, 39, 1, 39, SCHED_ONLINE, -1);
+        const struct sched_plan *p = sched_step(b->s, 0);
+        int whole = cases[i].cached / 8 * 8; /* the last 7 tokens were never a full block */
+        CHECK_AT(sched_cached_tokens(b->s, again) == whole && rows_of(p, again) == 39 - whole,
+                 "%s: %d cached, %d computed", cases[i].how, sched_cached_tokens(b->s, again),
+                 rows_of(p, again));
+        shut(b);
+    }
+}
+
+TEST(a_long_prefix_is_loaded_over_several_steps_while_others_decode)
+{
+    struct bench *b = open_with((struct sched_options){.n_blocks = 60,
+                                                       .n_host = 100,
+                                                       .block_tokens = 8,
+                                                       .max_running = 2,
+                                                       .max_batch_rows = 512,
+                                                       .reserve_tokens = 1});
+    sched_set_costs(b->s, 800, 1000); /* ten blocks are 8 ms */
+    add(b, 401, 1, 401, SCHED_ONLINE, -1);
+    run_step(b);
+    push_out(b, 479);
+    int talker = add(b, 4, 40, 0, SCHED_ONLINE, -1);
+    run_step(b);
+    int again = add(b, 401, 2, 401, SCHED_ONLINE, -1);
+    for (int i = 0; i < 5; i++) {
+        const struct sched_plan *p = run_step(b);
+        CHECK_INT(rows_of(p, talker), 1);
+        CHECK_INT(rows_of(p, again), i < 4 ? 0 : 1); /* nothing is computed that is on its way */
+        CHECK_INT(sched_cached_tokens(b->s, again), 80 * (i + 1));
+    }
+    shut(b);
+}
+
+TEST(a_preempted_sequence_resumes_from_the_host_and_recomputes_only_its_tail)
+{
+    for (int host = 0; host < 2; host++) {
+        struct bench *b = open_with((struct sched_options){.n_blocks = 20,
+                                                           .n_host = host ? 40 : 0,
+                                                           .block_tokens = 8,
+                                                           .max_running = 2,
+                                                           .max_batch_rows = 200,
+                                                           .reserve_tokens = 1});
+        int a = add(b, 60, 60, 0, SCHED_ONLINE, -1), c = add(b, 75, 60, 0, SCHED_ONLINE, -1);
+        struct sched_stats st = {0};
+        for (int i = 0; i < 200 && st.running + st.waiting + !i; i++) {
+            run_step(b);
+            sched_stats(b->s, &st);
+        }
+        (void)a, (void)c;
+        CHECK(st.preemptions > 0);
+        CHECK_AT(host ? st.lost_tokens < 8 * st.preemptions : st.lost_tokens > 40,
+                 "host %d: %llu lost in %llu preemptions", host, (unsigned long long)st.lost_tokens,
+                 (unsigned long long)st.preemptions);
+        shut(b);
+    }
 }
 
 TEST_MAIN()

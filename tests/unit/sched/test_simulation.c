@@ -123,7 +123,7 @@ static void step(struct world *w)
     if (why) CHECK_AT(false, "after planning: %s", why);
     if (p->n_rows > w->o.max_batch_rows)
         CHECK_AT(false, "%d rows in a step of %d", p->n_rows, w->o.max_batch_rows);
-    fake_copy(&w->kv, p);
+    fake_moves(&w->kv, p);
     batch_fill(w->b, w->s, p);
     uint64_t hash[128];
     fake_forward(&w->kv, w->b, hash);
@@ -170,16 +170,19 @@ static void run(uint64_t seed, int n_steps, struct sched_stats *sum, int *forks,
                                   .bypass_max = 1 + below(w, 8),
                                   .ageing_ms = 50,
                                   .prefix_caching = below(w, 5) > 0,
+                                  .n_host = below(w, 3) ? 1 + below(w, 40) : 0,
                                   .hash_seed = seed,
                                   .root = {seed, 1}};
     w->s = sched_new(&w->o);
-    w->kv = fake_kv_new(w->o.n_blocks, bt, VOCAB);
+    w->kv = fake_kv_new(w->o.n_blocks, w->o.n_host, bt, VOCAB);
     w->b = batch_new(w->o.max_batch_rows, max_running, max_running + w->o.draft_rows_max);
     for (int d = 0; d < 4; d++)
         for (int i = 0; i < LEN_MAX; i++)
             w->docs[d][i] = d < 2 ? below(w, VOCAB) : d; /* two of them begin alike */
     if (below(w, 2)) sched_set_prompt_rows(w->s, 1 + below(w, 16));
     memcpy(w->docs[1], w->docs[0], sizeof w->docs[0] / 2);
+    if (below(w, 2)) /* loads of a few blocks a step; or a host too slow to pay */
+        sched_set_costs(w->s, 1 + below(w, 2000), 50 + below(w, 1000));
     int busy = below(w, 4);
     for (int i = 0; i < n_steps && !check_failures; i++, w->now_ms += 5) {
         for (int k = 0; k <= busy; k++)
@@ -200,6 +203,8 @@ static void run(uint64_t seed, int n_steps, struct sched_stats *sum, int *forks,
     sum->bypasses += st.bypasses;
     sum->prefix_hit_tokens += st.prefix_hit_tokens;
     sum->draft_rows += st.draft_rows;
+    sum->spills += st.spills;
+    sum->loads += st.loads;
     *forks += w->forks;
     *accepted += w->accepted;
     CHECK_INT(st.blocks_used, 0);
@@ -209,7 +214,7 @@ static void run(uint64_t seed, int n_steps, struct sched_stats *sum, int *forks,
                "%d, %d steps to drain\n",
                (unsigned long long)seed, w->o.n_blocks, bt, max_running, w->o.max_batch_rows,
                w->o.max_len, w->submitted, w->ended, left);
-    mem_free(w->kv.cells);
+    fake_kv_fini(&w->kv);
     batch_free(w->b);
     sched_free(w->s);
     mem_free(w);
@@ -228,6 +233,8 @@ TEST(random_traffic_ends_exactly_once_with_the_text_of_a_lone_run)
     CHECK(sum.bypasses > 100);
     CHECK(sum.prefix_hit_tokens > 10000);
     CHECK(forks > 100);
+    CHECK(sum.spills > 1000);
+    CHECK(sum.loads > 1000);
     CHECK(accepted > 10000);
     CHECK(sum.draft_rows > (uint64_t)accepted * 5 / 4); /* many were wrong */
 }

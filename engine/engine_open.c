@@ -1,0 +1,211 @@
+/* engine_open.c - sizes of an engine from options and the model file's header, its making and its end. */
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "engine/engine_private.h"
+#include "engine/model/gguf.h"
+#include "engine/model/model_plan.h"
+
+static void model_forward_call(void *arg, const struct model_batch *b, float *logits)
+{
+    model_forward(arg, b, logits);
+}
+static void model_copy_call(void *arg, int32_t dst, int32_t src, int n)
+{
+    model_kv_copy(arg, dst, src, n);
+}
+static void model_read_call(void *arg, int32_t block, void *to)
+{
+    model_kv_read(arg, block, to);
+}
+static void model_write_call(void *arg, int32_t block, const void *from)
+{
+    model_kv_write(arg, block, from);
+}
+static void model_close_call(void *arg)
+{
+    model_close(arg);
+}
+
+enum err engine_open_with(struct engine **out, const struct engine_forward *model,
+                          const struct engine_sizes *size, struct errmsg *e)
+{
+    *out = NULL;
+    int out_max = size->max_num_seqs + size->draft_rows;
+    size_t n_logits = (size_t)out_max * (size_t)model->n_vocab;
+    struct engine *g = xcalloc(1, sizeof *g);
+    g->model = *model;
+    g->size = *size;
+    g->next_id = 1;
+    pthread_mutex_init(&g->lock, NULL);
+    pthread_cond_init(&g->wake, NULL);
+    struct sched_options so = {
+        .n_blocks = size->n_blocks,
+        .block_tokens = size->block_size,
+        .max_running = size->max_num_seqs,
+        /* all that engine_submit lets in may wait at once: the queue's bound is kept there */
+        .max_waiting = size->queue_max + size->max_num_seqs,
+        .max_batch_rows = size->max_batch,
+        .max_len = size->max_len,
+        .draft_rows_max = size->draft_rows,
+        .prefix_caching = size->prefix_caching,
+        .n_host = size->n_host,
+        .hash_seed = rng_entropy(),
+        .root = size->root};
+    g->sched = sched_new(&so);
+    sched_set_prompt_rows(g->sched, size->prompt_rows);
+    g->batch = batch_new(size->max_batch, size->max_num_seqs, out_max);
+    g->n_seqs = so.max_running + so.max_waiting;
+    g->by_seq = xcalloc((size_t)g->n_seqs, sizeof *g->by_seq);
+    g->logits = try_malloc(n_logits * sizeof(float));
+    g->logits_copy = try_malloc((size_t)model->n_vocab * sizeof(float));
+    g->scratch = sampler_scratch_new(model->n_vocab);
+    size_t host_bytes = (size_t)size->n_host * model->block_bytes;
+    g->host = mem_alloc_huge(host_bytes);
+    if (!g->logits || !g->logits_copy || (host_bytes && !g->host)) {
+        g->model.close = NULL; /* stays the caller's */
+        engine_close(g);
+        return err_set(e, ERR_FULL, "no memory for %zu bytes of logits and %zu of swap space",
+                       n_logits * sizeof(float), host_bytes);
+    }
+    g->snapshot.max_num_seqs = size->max_num_seqs;
+    g->snapshot.blocks_total = size->n_blocks;
+    g->has_thread = !pthread_create(&g->thread, NULL, engine_step_main, g);
+    ASSERT(g->has_thread);
+    *out = g;
+    return OK;
+}
+
+static int or_default(int v, int preset)
+{
+    return v > 0 ? v : preset;
+}
+
+/* Every size from options and the file's header, before weights are read, so that a wrong one costs
+ * no loading time. */
+static enum err resolve_sizes(const struct engine_options *o, struct engine_sizes *s,
+                              struct errmsg *e)
+{
+    struct gguf *file;
+    struct model_plan plan;
+    enum err code = gguf_open(&file, o->model_path, e);
+    if (code) return code;
+    code = model_plan_read(&plan, file, e);
+    if (code) {
+        gguf_close(file);
+        return code;
+    }
+    uint64_t per_token = (uint64_t)plan.n_layer * (uint64_t)plan.n_kv_head *
+                         (uint64_t)plan.head_dim * 2 * (o->exact ? 4 : 2);
+    int context = plan.context_length;
+    model_plan_fini(&plan);
+    gguf_close(file);
+
+    *s = (struct engine_sizes){.block_size = or_default(o->block_size, 16),
+                               .max_len = or_default(o->max_model_len, context),
+                               .max_num_seqs = or_default(o->max_num_seqs, 16),
+                               .max_batch = or_default(o->max_num_batched_tokens, 256),
+                               .queue_max = or_default(o->queue_max, 256),
+                               .prefix_caching = o->prefix_caching};
+    if (s->max_len > context)
+        return err_set(e, ERR_RANGE, "max_model_len %d is over the model's context of %d positions",
+                       s->max_len, context);
+    if (s->max_len < 2) return err_set(e, ERR_RANGE, "max_model_len %d is below 2", s->max_len);
+    if (s->max_batch < s->max_num_seqs) s->max_batch = s->max_num_seqs;
+    s->prompt_rows =
+        or_default(o->prompt_rows_decoding, s->max_batch / 4 > 32 ? s->max_batch / 4 : 32);
+    uint64_t bytes = o->kv_bytes ? o->kv_bytes : 512u << 20,
+             block_bytes = per_token * (uint64_t)s->block_size;
+    uint64_t one = ((uint64_t)s->max_len + (uint64_t)s->block_size - 1) / (uint64_t)s->block_size,
+             n = bytes / block_bytes;
+    if (n < one) {
+        if (o->kv_bytes)
+            return err_set(e, ERR_RANGE,
+                           "kv_bytes %llu holds %llu tokens; one sequence of max_model_len %d "
+                           "needs %llu bytes",
+                           (unsigned long long)bytes,
+                           (unsigned long long)(n * (uint64_t)s->block_size), s->max_len,
+                           (unsigned long long)(one * block_bytes));
+        n = one;
+    }
+    uint64_t useful =
+        one * (uint64_t)s->max_num_seqs * 4; /* beyond it only ever older prefixes would be kept */
+    if (!o->kv_bytes && n > useful) n = useful;
+    if (n > 1 << 24) n = 1 << 24;
+    s->n_blocks = (int)n;
+    return OK;
+}
+
+enum err engine_open(struct engine **out, const struct engine_options *o, struct errmsg *e)
+{
+    struct engine_sizes size;
+    struct model *m;
+    *out = NULL;
+    enum err code = resolve_sizes(o, &size, e);
+    if (code) return code;
+    struct model_options mo = {.n_threads = o->n_threads,
+                               .block_tokens = size.block_size,
+                               .n_blocks = size.n_blocks,
+                               .max_batch_tokens = size.max_batch,
+                               .max_seqs = size.max_num_seqs,
+                               .context_max = size.max_len,
+                               .isa = o->isa,
+                               .exact = o->exact};
+    code = model_open(&m, o->model_path, &mo, e);
+    if (code) return code;
+    const struct model_info *info = model_info(m);
+    uint64_t n_host = o->swap_bytes / model_kv_block_bytes(m);
+    size.n_host = n_host > 1 << 24 ? 1 << 24 : (int)n_host;
+    size.root = hash_bytes(0, str_of(info->file_hash));
+    struct engine_forward f = {.arg = m,
+                               .forward = model_forward_call,
+                               .kv_copy = model_copy_call,
+                               .kv_read = model_read_call,
+                               .kv_write = model_write_call,
+                               .block_bytes = model_kv_block_bytes(m),
+                               .close = model_close_call,
+                               .info = info,
+                               .gguf = model_gguf(m),
+                               .n_vocab = info->n_vocab};
+    code = engine_open_with(out, &f, &size, e);
+    if (code) {
+        model_close(m);
+        return code;
+    }
+    log_info("engine",
+             "model=%s arch=%s layers=%d vocab=%d max_len=%d max_num_seqs=%d batch=%d kv_blocks=%d "
+             "block=%d kv_mib=%llu full_length_seqs=%d swap_blocks=%d",
+             info->name, info->arch, info->n_layer, info->n_vocab, size.max_len, size.max_num_seqs,
+             size.max_batch, size.n_blocks, size.block_size,
+             (unsigned long long)(info->kv_bytes_per_token * (uint64_t)size.block_size *
+                                      (uint64_t)size.n_blocks >>
+                                  20),
+             size.n_blocks / ((size.max_len + size.block_size - 1) / size.block_size), size.n_host);
+    return OK;
+}
+
+void engine_close(struct engine *g)
+{
+    if (!g) return;
+    if (g->has_thread) {
+        pthread_mutex_lock(&g->lock);
+        g->closing = true;
+        pthread_cond_signal(&g->wake);
+        pthread_mutex_unlock(&g->lock);
+        pthread_join(g->thread, NULL);
+    }
+    ASSERT(!g->live && !g->inbox);
+    sched_free(g->sched);
+    batch_free(g->batch);
+    mem_free(g->by_seq);
+    mem_free(g->logits);
+    mem_free(g->logits_copy);
+    mem_free_huge(g->host, (size_t)g->size.n_host * g->model.block_bytes);
+    sampler_scratch_free(g->scratch);
+    pthread_mutex_destroy(&g->lock);
+    pthread_cond_destroy(&g->wake);
+    if (g->model.close) g->model.close(g->model.arg);
+    mem_free(g);
+}
