@@ -1,4 +1,4 @@
-# The CUDA seed: deja_cuda from engine/backend/cuda/*.cu. Included only with -DDEJA_CUDA=ON; nvcc is taken from the PATH or from
+# The CUDA backend: deja_cuda from engine/backend/cuda/*.cu. Included only with -DDEJA_CUDA=ON; nvcc is taken from the PATH or from
 # /usr/local/cuda. Warnings go through nvcc's own words, since it swallows what follows a bare -Werror.
 include(CheckLanguage)
 if(NOT CMAKE_CUDA_COMPILER)
@@ -13,10 +13,10 @@ if(NOT CMAKE_CUDA_COMPILER)
 endif()
 set(CMAKE_CUDA_STANDARD 17)
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES "80-real;90a-real")
+    set(CMAKE_CUDA_ARCHITECTURES "80-real;89-real;90a-real")
 endif()
 enable_language(CUDA)
-file(GLOB cuda_srcs CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/engine/backend/cuda/*.cu")
+file(GLOB cuda_srcs CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/engine/backend/cuda/*.cu" "${CMAKE_SOURCE_DIR}/engine/backend/cuda/*.c")
 add_library(deja_cuda STATIC ${cuda_srcs})
 target_include_directories(deja_cuda PRIVATE "${CMAKE_SOURCE_DIR}")
 target_compile_options(deja_cuda PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=-Wall>")

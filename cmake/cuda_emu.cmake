@@ -2,7 +2,8 @@
 # deja_cuda_emu, one test program a file of tests/unit/cuda, and the emulation's own tests.
 file(GLOB emu_srcs CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/engine/backend/cuda/*.cu")
 set_source_files_properties(${emu_srcs} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++;-Wno-unknown-pragmas")
-add_library(deja_cuda_emu STATIC ${emu_srcs} tests/cuda_emu/emu.cpp tests/cuda_emu/emu_warp.cpp tests/cuda_emu/runtime.cpp)
+file(GLOB emu_c CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/engine/backend/cuda/*.c")
+add_library(deja_cuda_emu STATIC ${emu_srcs} ${emu_c} tests/cuda_emu/emu.cpp tests/cuda_emu/emu_warp.cpp tests/cuda_emu/runtime.cpp)
 target_include_directories(deja_cuda_emu BEFORE PUBLIC "${CMAKE_SOURCE_DIR}/tests/cuda_emu/include" "${CMAKE_SOURCE_DIR}")
 target_link_libraries(deja_cuda_emu PUBLIC deja_backend deja_base)
 file(GLOB srcs CONFIGURE_DEPENDS "tests/unit/cuda/test_*.cpp")

@@ -9,7 +9,6 @@ extern "C" {
 }
 #include <cuda_runtime.h>
 
-#include "engine/backend/cuda/cuda.h"
 #include "tests/check.h"
 
 /* n values on the device; exactly: an overread of the last one is reported under a sanitizer when bytes is a multiple of 256. */
