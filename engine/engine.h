@@ -23,8 +23,8 @@ struct engine_options {
     uint64_t kv_bytes;          /* KV pool; 0 = 512 MiB, at least one full-length sequence */
     bool prefix_caching;
     uint64_t swap_bytes; /* host memory for blocks that the pool gives up; 0 = none */
-    int prompt_rows_decoding; /* rows prompt chunks may take while others decode: bounds the gap between two tokens;
-                               * 0 = a quarter of max_num_batched_tokens, at least 32 */
+    int prompt_rows_decoding; /* rows prompt chunks may take while others decode; 0 = as many as end within step_target_ms */
+    int step_target_ms; /* 0 = 30: bounds the gap between two tokens of a stream while prompts are read */
     int queue_max; /* waiting choices; 0 = 256 -> ERR_FULL */
     const char *isa;
     bool exact;

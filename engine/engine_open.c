@@ -55,7 +55,8 @@ enum err engine_open_with(struct engine **out, const struct engine_forward *mode
         .hash_seed = rng_entropy(),
         .root = size->root};
     g->sched = sched_new(&so);
-    sched_set_prompt_rows(g->sched, size->prompt_rows);
+    pace_init(&g->pace, size->step_target_us > 0 ? size->step_target_us : 1e9, size->max_batch);
+    sched_set_prompt_rows(g->sched, size->prompt_rows ? size->prompt_rows : pace_rows(&g->pace));
     g->batch = batch_new(size->max_batch, size->max_num_seqs, out_max);
     g->n_seqs = so.max_running + so.max_waiting;
     g->by_seq = xcalloc((size_t)g->n_seqs, sizeof *g->by_seq);
@@ -114,8 +115,8 @@ static enum err resolve_sizes(const struct engine_options *o, struct engine_size
                        s->max_len, context);
     if (s->max_len < 2) return err_set(e, ERR_RANGE, "max_model_len %d is below 2", s->max_len);
     if (s->max_batch < s->max_num_seqs) s->max_batch = s->max_num_seqs;
-    s->prompt_rows =
-        or_default(o->prompt_rows_decoding, s->max_batch / 4 > 32 ? s->max_batch / 4 : 32);
+    s->prompt_rows = or_default(o->prompt_rows_decoding, 0);
+    s->step_target_us = 1000.0 * or_default(o->step_target_ms, 30);
     uint64_t bytes = o->kv_bytes ? o->kv_bytes : 512u << 20,
              block_bytes = per_token * (uint64_t)s->block_size;
     uint64_t one = ((uint64_t)s->max_len + (uint64_t)s->block_size - 1) / (uint64_t)s->block_size,

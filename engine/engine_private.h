@@ -7,6 +7,7 @@
 
 #include "engine/engine.h"
 #include "engine/sched/batch.h"
+#include "engine/sched/pace.h"
 
 struct choice;
 
@@ -32,7 +33,8 @@ struct engine_forward {
 /* Sizes with every default resolved. */
 struct engine_sizes {
     int n_blocks, block_size, max_len, max_num_seqs, max_batch, queue_max, prompt_rows, draft_rows;
-    int n_host; /* blocks of the host tier; 0 = none */
+    double step_target_us; /* 0: prompt_rows is fixed */
+    int n_host;            /* blocks of the host tier; 0 = none */
     bool prefix_caching;
     bool check_every_step; /* tests: sched_check after each plan */
     struct hash128 root;
@@ -93,6 +95,7 @@ struct engine {
     struct sampler_scratch *scratch;
     struct engine_stats count; /* counters only */
     double rows_per_s;         /* exponential mean */
+    struct pace pace;
 };
 
 /* engine_open.c */

@@ -300,6 +300,17 @@ static void publish(struct engine *g)
     pthread_mutex_unlock(&g->lock);
 }
 
+static void keep_pace(struct engine *g, const struct sched_plan *plan, double us)
+{
+    int n_prompt = 0;
+    for (int i = 0; i < plan->n_spans; i++) {
+        const struct sched_span *span = &plan->spans[i];
+        if (span->n - span->n_draft > 1 || !g->by_seq[span->seq]->n_generated) n_prompt += span->n;
+    }
+    pace_learn(&g->pace, plan->n_rows - n_prompt, n_prompt, us);
+    if (!g->size.prompt_rows) sched_set_prompt_rows(g->sched, pace_rows(&g->pace));
+}
+
 static void step(struct engine *g)
 {
     uint64_t start_us = clock_us();
@@ -312,6 +323,7 @@ static void step(struct engine *g)
     if (!plan->n_rows) return;
     double now = us ? plan->n_rows * 1e6 / (double)us : 0;
     g->rows_per_s = g->rows_per_s > 0 ? 0.95 * g->rows_per_s + 0.05 * now : now;
+    keep_pace(g, plan, (double)us);
     sched_set_costs(g->sched, g->block_move_us, g->rows_per_s > 0 ? 1e6 / g->rows_per_s : 0);
     sample_all(g, plan);
     atomic_store(&g->last_step_ms, clock_ms());

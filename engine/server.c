@@ -13,7 +13,12 @@
 #include "engine/model/gguf.h"
 #include "engine/model/tokenizer_load.h"
 
-enum { WORK_QUEUE = 256, EMBED_QUEUE = 256, WARM_TOKENS = 4 };
+enum {
+    WORK_QUEUE = 256,
+    EMBED_QUEUE = 256,
+    WARM_TOKENS = 4,
+    WARM_PROMPT = 48 /* long enough to time prompt rows */
+};
 
 /* ChatML, for files that carry its control tokens but no template. */
 static const char chatml[] =
@@ -200,9 +205,9 @@ static void probe_end(void *arg, const struct engine_end *end)
 static enum err generate(struct server *s, int n_tokens,
                          void (*on_end)(void *arg, const struct engine_end *end), struct errmsg *e)
 {
-    int32_t prompt[WARM_TOKENS] = {0};
+    int32_t prompt[WARM_PROMPT] = {0};
     uint64_t id;
-    int max_len = engine_max_len(s->engine), n = max_len > WARM_TOKENS ? WARM_TOKENS : 1;
+    int max_len = engine_max_len(s->engine), n = max_len > WARM_PROMPT ? WARM_PROMPT : 1;
     struct engine_submit_options o = {.prompt = prompt,
                                       .n_prompt = n,
                                       .n = 1,
