@@ -59,7 +59,7 @@ int attend_plan(int n_rows, const int32_t *pos, const int32_t *seq, int group, i
 template <int DIM> static void attend(const struct attend_args &a, int n_tiles, cudaStream_t s)
 {
     dim3 grid((unsigned)(n_tiles * a.splits_max), (unsigned)a.kv.n_heads);
-    int bytes = ATTEND_WARPS * attend_warp_elements(DIM) * 2;
+    int bytes = ATTEND_WARPS * attend_shape<DIM>::warp_elements * 2;
     auto kernel = attend_tiles<DIM>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     LAUNCH(kernel, grid, ATTEND_THREADS, bytes, s, a);

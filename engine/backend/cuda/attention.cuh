@@ -22,10 +22,9 @@ enum {
 };
 
 /* Shared elements (2 bytes) of one warp. */
-constexpr int attend_warp_elements(int dim)
-{
-    return 2 * 2 * ATTEND_RUN * (dim + ATTEND_PAD);
-}
+template <int DIM> struct attend_shape {
+    static constexpr int warp_elements = 2 * 2 * ATTEND_RUN * (DIM + ATTEND_PAD);
+};
 
 struct
     attend_state { /* of the two query vectors whose fragments a lane holds: rows lane / 4 and lane / 4 + 8 */
@@ -172,7 +171,8 @@ DEVICE void attend_write(const struct attend_args &a, const struct attend_tile &
         for (int w = 0; w < ATTEND_WARPS && most > -INFINITY; w++) {
             float share = __expf(stats[(w * 16 + v) * 2] - most);
             sum += share * stats[(w * 16 + v) * 2 + 1];
-            o += share * ((const float *)(shared + w * attend_warp_elements(DIM)))[v * DIM + e];
+            o += share *
+                 ((const float *)(shared + w * attend_shape<DIM>::warp_elements))[v * DIM + e];
         }
         attend_vector(a, t, v, head, &row, &query_head);
         size_t vector = (size_t)row * (size_t)a.n_heads + (size_t)query_head;
@@ -209,7 +209,7 @@ template <int DIM> KERNEL attend_tiles(struct attend_args a)
     attend_queries<DIM>(a, t, head, q);
     float o[DIM / 8][4] = {{0}};
     struct attend_state st = {{-INFINITY, -INFINITY}, {0, 0}};
-    uint16_t *mine = shared + warp * attend_warp_elements(DIM);
+    uint16_t *mine = shared + warp * attend_shape<DIM>::warp_elements;
     constexpr int PART = ATTEND_RUN * (DIM + ATTEND_PAD);
     size_t v_scale_at = a.kv.scale_at + (size_t)a.kv.block_tokens * sizeof(float);
     for (int at = begin + warp * ATTEND_RUN, ahead = 0, step = 0; at < end;
