@@ -16,6 +16,7 @@
 
 struct join_table;
 struct tuning;
+struct counting;
 enum { RECENT_KEYS = 1024 }; /* power of two */
 struct gateway_series;       /* metrics.h of this room: series resolved once */
 
@@ -31,6 +32,7 @@ struct gateway {
     struct embedder *embedder; /* NULL: no semantic step */
     struct cache *cache;
     struct tuning *tuning; /* the knobs in force */
+    struct counting *counting;
     struct upstreams *upstreams;
     struct api_keys *keys; /* NULL: open */
     struct join_table *joins;

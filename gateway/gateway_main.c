@@ -11,13 +11,20 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "embeddings/embedder.h"
+#include "gateway/counting.h"
 #include "gateway/join_table.h"
 #include "gateway/pipeline.h"
 #include "gateway/secret.h"
 #include "gateway/series.h"
 #include "gateway/tuning.h"
 
-enum { WORK_QUEUE_MAX = 1024, SECRET_WAIT_MS = 1000, EXIT_START = 1, EXIT_OPTIONS = 2 };
+enum {
+    LAST_COUNTS_MS = 500,
+    WORK_QUEUE_MAX = 1024,
+    SECRET_WAIT_MS = 1000,
+    EXIT_START = 1,
+    EXIT_OPTIONS = 2
+};
 
 struct run {
     struct gateway gw;
@@ -32,6 +39,11 @@ static void stop(void *arg)
     loop_stop(((struct run *)arg)->gw.loop);
 }
 
+static void drained(void *arg)
+{
+    counting_flush(((struct run *)arg)->gw.counting, LAST_COUNTS_MS, stop, arg);
+}
+
 static void on_signal(void *arg, int signo)
 {
     struct run *r = arg;
@@ -40,7 +52,7 @@ static void on_signal(void *arg, int signo)
     log_info("gateway", "%s: draining %d requests for at most %d ms",
              signo == SIGTERM ? "SIGTERM" : "SIGINT", r->gw.inflight, r->gw.o.drain_ms);
     loop_timer_arm(r->drain_timer, (uint64_t)r->gw.o.drain_ms);
-    httpd_drain(r->gw.httpd, stop, r);
+    httpd_drain(r->gw.httpd, drained, r);
 }
 
 static enum err open_cache(struct gateway *gw, uint64_t secret, struct errmsg *e)
@@ -94,6 +106,7 @@ static void on_secret(void *arg, uint64_t secret)
     snprintf(r->gw.secret, sizeof r->gw.secret, "%016llx", (unsigned long long)secret);
     enum err code = open_cache(&r->gw, secret, &e);
     if (code == OK) r->gw.tuning = tuning_open(&r->gw);
+    if (code == OK) r->gw.counting = counting_open(&r->gw);
     if (code == OK) code = listen_now(&r->gw, &e);
     if (code == OK) return;
     log_error("gateway", "cannot start: %s", e.text[0] ? e.text : err_text(code));
@@ -138,6 +151,7 @@ static void close_parts(struct run *r)
     if (gw->httpd) httpd_close(gw->httpd);        /* every exchange ends here */
     if (gw->client) http_client_free(gw->client); /* every call */
     upstreams_close(gw->upstreams);
+    counting_close(gw->counting);
     tuning_close(gw->tuning);
     if (gw->cache) cache_close(gw->cache);
     if (gw->embedder) embedder_close(gw->embedder);

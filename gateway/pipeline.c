@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "gateway/access.h"
+#include "gateway/counting.h"
 #include "gateway/reply.h"
 #include "gateway/series.h"
 #include "gateway/ticket.h"
@@ -89,12 +90,19 @@ static void free_exchange(struct exchange *x)
     mem_free(x);
 }
 
+static bool uses_cache(const struct exchange *x)
+{
+    return (1 << x->route & CACHED) && x->parsed && x->out.cache[0];
+}
+
 static void end(struct exchange *x)
 {
     struct gateway *gw = x->gw;
     uint64_t now_us = clock_us();
     if (x->client_gone || !x->status) x->status = STATUS_CLIENT_GONE;
-    series_count(x, (double)(now_us - x->started_us) / 1e6);
+    double seconds = (double)(now_us - x->started_us) / 1e6;
+    series_count(x, seconds);
+    if (uses_cache(x)) counting_request(gw->counting, x, seconds);
     if (gw->o.access_log) access_line(x, now_us);
     gw->inflight--;
     metric_set(gw->series->inflight, gw->inflight);

@@ -264,6 +264,9 @@ local function config_then(key, target)
     local v = tonumber(f.version) or 0
     if v <= target then oldest = v break end
     oldest = v
+    if f.op == 'experiment' and f.new == 'started' and redis.call('EXISTS', (string.gsub(key, ':config$', ':experiment'))) == 1 then
+      return nil, 'an experiment was started since version ' .. target .. ' and is running: stop it first (deja_experiment_stop)'
+    end
     if f.op ~= 'experiment' then was[f.scope .. ' ' .. f.name] = f.old end
   end
   if oldest > target + 1 then return nil, 'the history begins with version ' .. oldest .. ', so version ' .. target .. ' is not known any more' end

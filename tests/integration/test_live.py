@@ -10,37 +10,10 @@ import time
 import unittest
 
 from tests.integration.fake_upstream import FakeUpstream
-from tests.integration.rig import BIN, DATA, Rig, ask, call
+from tests.integration.live_rig import KEY, cli, fcall, load_library, until
+from tests.integration.rig import BIN, DATA, Rig, ask
 
-KEY = "{deja}:config"
 TINY = os.path.join(DATA, "tiny-bert.gguf")
-
-
-def cli(rig, *args):
-    """One redis-cli command as a person types it: its output."""
-    r = subprocess.run(["redis-cli", "-s", rig.redis_socket, *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-                       timeout=10)
-    return r.stdout.rstrip("\n")
-
-
-def fcall(rig, name, *args, key=KEY):
-    return cli(rig, "FCALL", name, "1", key, *args)
-
-
-def load_library(rig):
-    code = subprocess.run([BIN, "functions"], stdout=subprocess.PIPE, check=True).stdout
-    r = subprocess.run(["redis-cli", "-s", rig.redis_socket, "-x", "FUNCTION", "LOAD", "REPLACE"], input=code, stdout=subprocess.PIPE, check=False)
-    assert r.stdout.strip() == b"deja", r.stdout
-
-
-def until(holds, seconds, what="it"):
-    """Seconds until holds() was true."""
-    begin = time.time()
-    while time.time() - begin < seconds:
-        if holds():
-            return time.time() - begin
-        time.sleep(0.02)
-    raise AssertionError(f"{what} did not happen within {seconds} s")
 
 
 class Config(unittest.TestCase):
