@@ -13,6 +13,7 @@ enum route {
     ROUTE_HEALTH,
     ROUTE_READY,
     ROUTE_METRICS,
+    ROUTE_ADMIN,
     ROUTE_NONE,
     N_ROUTES
 };
@@ -20,6 +21,7 @@ enum route {
 struct ticket;
 struct proxy;
 struct parse_job;
+struct admin_job;
 
 /* How the answer came about: the x-deja-* headers, the access log and the metrics are written from this. */
 struct outcome {
@@ -60,6 +62,7 @@ struct exchange {
     struct ticket *ticket; /* the upstream call it shares, and its place among the riders */
     struct exchange *rider_prev, *rider_next;
     struct proxy *proxy;
+    struct admin_job *admin;
 
     struct tape own; /* a streamed hit is rendered here */
     bool own_used;

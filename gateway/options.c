@@ -32,6 +32,8 @@ static const struct conf_row rows[] = {
      "bearer token for a remote embedding model", NULL},
     {"api_keys", CONF_STR, "", 0, 4096, "", 0,
      "file of `key tenant` lines; empty = open, on loopback only", NULL},
+    {"admin_key", CONF_STR, "", 0, 256, "", CONF_SECRET,
+     "bearer token of the /admin endpoints; empty = they are refused", NULL},
     {"ns", CONF_STR, "deja", 1, 64, "", 0, "key space in Redis", NULL},
     {"model_alias", CONF_STR, "", 0, 4096, "", CONF_LIST,
      "`alias=model`: requests for alias go out as model; may be given again", NULL},
@@ -186,6 +188,7 @@ enum err gateway_options_read(struct gateway_options *o, const struct conf *c, s
     o->embed_model = conf_str(c, "embed_model");
     o->embed_key = conf_str(c, "embed_key");
     o->api_keys = conf_str(c, "api_keys");
+    o->admin_key = conf_str(c, "admin_key");
     o->ns = conf_str(c, "ns");
     o->model_aliases = conf_str(c, "model_alias");
     o->probe = conf_str(c, "probe");

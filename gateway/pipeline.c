@@ -15,6 +15,7 @@
 enum {
     CACHED = 1 << ROUTE_CHAT | 1 << ROUTE_COMPLETIONS,
     PROXIED = 1 << ROUTE_PROXY,
+    ADMIN = 1 << ROUTE_ADMIN,
     WELL = 1 << ROUTE_HEALTH | 1 << ROUTE_READY,
     EVERY = (1 << N_ROUTES) - 1,
     STATUS_CLIENT_GONE = 499, /* nginx's number for it; only in the log and metrics */
@@ -27,6 +28,7 @@ static const struct {
     {stage_route_known, EVERY},
     {health_answer, WELL},
     {metrics_answer, 1 << ROUTE_METRICS},
+    {admin_start, ADMIN},
     {stage_admit, CACHED | PROXIED},
     {proxy_start, PROXIED},
     {stage_read, CACHED},
@@ -60,6 +62,7 @@ static enum route route_of(struct str path)
                  {"/metrics", ROUTE_METRICS}};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (str_eqz(path, known[i].path)) return known[i].route;
+    if (str_starts(path, STR("/admin/"))) return ROUTE_ADMIN;
     return str_starts(path, STR("/v1/")) && !path_is_odd(path) ? ROUTE_PROXY : ROUTE_NONE;
 }
 
@@ -72,7 +75,7 @@ enum step stage_route_known(struct exchange *x)
         reply_fault(x, FAULT_NOT_FOUND, "");
         return STEP_DONE;
     }
-    bool good = bit & CACHED ? str_eqz(method, "POST") : bit & PROXIED || get;
+    bool good = bit & CACHED ? str_eqz(method, "POST") : bit & (PROXIED | ADMIN) || get;
     if (good) return STEP_NEXT;
     http_set_header(x->r, "Allow", bit & CACHED ? STR("POST") : STR("GET, HEAD"));
     reply_fault(x, FAULT_METHOD, "");
@@ -82,7 +85,7 @@ enum step stage_route_known(struct exchange *x)
 /* --- the end */
 static void free_exchange(struct exchange *x)
 {
-    ASSERT(!x->ticket && !x->proxy && !x->lookup && !x->parse);
+    ASSERT(!x->ticket && !x->proxy && !x->lookup && !x->parse && !x->admin);
     if (x->parsed) openai_request_fini(&x->req);
     if (x->keyed) cache_key_fini(&x->key);
     if (x->own_used) tape_fini(&x->own);
@@ -147,6 +150,7 @@ static void on_gone(void *arg)
     x->lookup = NULL;
     parse_abandon(x);
     proxy_leave(x);
+    admin_leave(x);
     ticket_leave(x);
     end(x);
 }
@@ -196,7 +200,7 @@ void pipeline_start(struct gateway *gw, struct http_req *r)
     gw->inflight++;
     metric_set(gw->series->inflight, gw->inflight);
     if (gw->inflight > gw->o.inflight_max && x->route != ROUTE_HEALTH &&
-        x->route != ROUTE_METRICS) {
+        x->route != ROUTE_METRICS && x->route != ROUTE_ADMIN) {
         reply_fault_retry(x, FAULT_BUSY, "", 1000);
         end(x);
         return;

@@ -29,9 +29,11 @@ stage_forward(struct exchange *x); /* forward.c: route, forward and keep go on i
 enum step health_answer(struct exchange *x);  /* health.c */
 enum step metrics_answer(struct exchange *x); /* admin.c */
 enum step proxy_start(struct exchange *x);    /* proxy.c */
+enum step admin_start(struct exchange *x);    /* admin_http.c */
 /* Ways a waiting exchange lets go when its client has left; each is fine when there is nothing to let go. */
 void parse_abandon(struct exchange *x); /* chat.c; true work goes on without x */
 void proxy_leave(struct exchange *x);   /* proxy.c */
+void admin_leave(struct exchange *x);   /* admin_http.c */
 void proxy_writable(struct exchange *x);
 
 #endif

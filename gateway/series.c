@@ -7,7 +7,7 @@
 #include "base/mem.h"
 
 static const char *const route_names[N_ROUTES] = {"chat",  "completions", "proxy", "health",
-                                                  "ready", "metrics",     "none"};
+                                                  "ready", "metrics",     "admin", "none"};
 
 const char *route_name(enum route r)
 {
