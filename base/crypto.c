@@ -30,6 +30,12 @@ void sha256_bytes(struct str bytes, uint8_t out[32])
     ASSERT(done == 1);
 }
 
+void sha1_bytes(struct str bytes, uint8_t out[20])
+{
+    int done = EVP_Digest(bytes.p ? bytes.p : "", bytes.n, out, NULL, EVP_sha1(), NULL);
+    ASSERT(done == 1);
+}
+
 void sha256_hex(struct str bytes, char out[65])
 {
     uint8_t digest[32];

@@ -21,6 +21,7 @@ void cache_ref(struct cache *c)
 static void free_cache(struct cache *c)
 {
     guard_free(c->guard);
+    marks_free(c->marks);
     mem_free(c->redis_url);
     mem_free(c);
 }
@@ -62,6 +63,40 @@ bool cache_reply_values(const struct redis_reply *reply, struct str values[N_ENT
     return values[EF_VERSION].p != NULL;
 }
 
+bool cache_is_void(const struct cache *c, const struct entry *e)
+{
+    if (e->epoch >= marks_now(c->marks)) return false;
+    struct mark_scope s = {marks_name("tenant", e->tenant), marks_name("model", e->model),
+                           marks_name("ns", e->ns), e->tags, e->epoch};
+    return marks_void(c->marks, &s);
+}
+
+struct question cache_question_of(const struct cache *c, const struct entry *e)
+{
+    return (struct question){.id = e->id,
+                             .entry = e->id,
+                             .trust = e->trust,
+                             .answer = e->answer_hash,
+                             .scope = {marks_name("tenant", e->tenant),
+                                       marks_name("model", e->model), marks_name("ns", e->ns),
+                                       e->tags, e->epoch},
+                             .expires_s = e->created_s + e->ttl_s,
+                             .text = e->question,
+                             .normal = guard_normal(c->guard, e->question)};
+}
+
+struct question cache_question_of_wording(const struct cache *c, const struct wording *w)
+{
+    return (struct question){.id = w->id,
+                             .entry = w->of,
+                             .judged = true,
+                             .expires_s = w->created_s + w->ttl_s,
+                             .text = w->text,
+                             .normal = guard_normal(c->guard, w->text),
+                             .vetoed = w->vetoed,
+                             .n_vetoed = w->n_vetoed};
+}
+
 /* Memory only: with the answer gone the question leads nowhere. */
 static void pushed_out(void *arg, const struct entry *e)
 {
@@ -69,6 +104,27 @@ static void pushed_out(void *arg, const struct entry *e)
     if (c->redis || !c->partitions) return;
     struct partition *p = partitions_get(c->partitions, e->partition, false);
     if (p) partition_remove(p, e->id);
+}
+
+static struct metric *step_metric(struct cache *c, const char *step, const char *verdict)
+{
+    char labels[64];
+    snprintf(labels, sizeof labels, "step=\"%s\",verdict=\"%s\"", step, verdict);
+    return metrics_get(c->registry, METRIC_COUNTER, "deja_cache_steps_total", labels,
+                       "entries considered for a similar question, by the step that decided", 0, 0);
+}
+
+static void make_step_metrics(struct cache *c)
+{
+    struct metrics *r = c->registry;
+    for (int i = 0; i < N_CHAIN_STEPS; i++)
+        c->m.refused[i] = step_metric(c, chain_step_names[i], "refused");
+    c->m.passed = step_metric(c, "all", "passed");
+    c->m.texts = step_metric(c, "text", "passed");
+    c->m.corrupt = metrics_get(r, METRIC_COUNTER, "deja_cache_corrupt_total", "",
+                               "entries in Redis that could not be read", 0, 0);
+    c->m.void_entries = metrics_get(r, METRIC_COUNTER, "deja_cache_forgets_total", "",
+                                    "removals of many entries seen", 0, 0);
 }
 
 static void make_metrics(struct cache *c)
@@ -179,9 +235,12 @@ enum err cache_open(struct cache **out, struct loop *l, struct redis *redis,
     hash_hex((struct hash128){rng_entropy(), rng_entropy()}, c->source);
     c->rules = (struct key_rules){.secret = o->secret, .text_bytes_max = GUARD_TEXT_BYTES_MAX};
     c->guard = guard_new();
+    c->marks = marks_new();
     c->store = store_new(c->o.memory_bytes_max, pushed_out, c);
     open_similar(c);
     make_metrics(c);
+    make_step_metrics(c);
+    c->marks_known = !redis;
     if (redis) use_library(redis);
     cache_sync_start(c);
     *out = c;
@@ -206,7 +265,9 @@ void cache_close(struct cache *c)
 enum err cache_key_make(struct cache *c, const struct openai_request *r,
                         const struct cache_scope *scope, struct cache_key *out)
 {
-    return key_make(&c->rules, r, scope, out);
+    enum err code = key_make(&c->rules, r, scope, out);
+    out->epoch = marks_now(c->marks);
+    return code;
 }
 
 void cache_stats(struct cache *c, struct cache_stats *out)

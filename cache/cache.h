@@ -44,8 +44,13 @@ struct cache_key {
     struct hash128 exact, partition;
     struct hash128
         check; /* a second hash of all that counts, with another seed: compared with the stored one on every hit */
+    /* where curated answers (`deja seed`) for such a question would stand: of the tenant, of all tenants; zero = the request is not
+     * plain enough for one: more than a system prompt and one question, tools, a format... */
+    struct hash128 curated[2];
     enum openai_kind kind;
-    struct str tenant, model; /* owned by the key */
+    struct str tenant, model, ns; /* owned by the key */
+    int64_t epoch;                /* mass removals known when the request came */
+    int max_tokens;               /* -1 = not given */
     double temperature;
     bool semantic_allowed; /* else why_not says which rule */
     const char *why_not;   /* static text: "tools", "n", "temperature"... */
@@ -92,6 +97,7 @@ struct cache_keep_options {
     int64_t ttl_s;      /* 0 = default */
     struct str tags;    /* "a,b" or empty */
     int64_t latency_ms; /* what the answer cost, for saved-cost accounting */
+    int trust; /* of whoever it comes from, 0..9 (enum entry_trust): an entry is not replaced by one of less trust */
 };
 /* Stores a copy if it may be stored (complete, finish_reason stop or tool_calls, within size...). *why_not gets a static text
  * otherwise ("length", "empty", "too_large"...). Embedding for the index happens off the loop and is reused from the look-up when

@@ -8,9 +8,11 @@
 #include "cache/entry.h"
 #include "cache/guard.h"
 #include "cache/key.h"
+#include "cache/chain.h"
+#include "cache/marks.h"
 #include "cache/partition.h"
-#include "cache/policy.h"
 #include "cache/store.h"
+#include "cache/wording.h"
 #include "cache/embed_watch.h"
 #include "embeddings/embedder.h"
 
@@ -33,7 +35,7 @@ enum {
 
 struct cache_metrics {
     struct metric *exact, *semantic, *miss, *kept, *resent, *embed_ms, *index_entries, *unsaved,
-        *loads, *gaps;
+        *loads, *gaps, *corrupt, *void_entries, *texts, *passed, *refused[N_CHAIN_STEPS];
 };
 
 struct cache {
@@ -50,11 +52,15 @@ struct cache {
     struct policy shipped; /* of this embedder */
     struct cache_knobs knobs;
     struct store *store;
+    struct marks *marks;           /* what must not be used any more */
     struct partitions *partitions; /* NULL = no semantic step */
     size_t dim;
     struct redis_tail *tail;
     struct loop_timer *tick;
     bool was_usable, asked_position, preloaded, resending;
+    bool marks_known; /* read from Redis, and kept since; until then nothing of Redis is used */
+    bool asked_marks, sweeping;
+    uint64_t marks_asked_ms;
     bool closed;
     int refs;
     uint64_t write_no;
@@ -81,7 +87,16 @@ void cache_redis_read(struct cache *c, struct hash128 id, bool with_vector, bool
 /* Fields of such a reply; false when the entry is not there or the reply is no such array. */
 bool cache_reply_values(const struct redis_reply *reply, struct str values[N_ENTRY_FIELDS]);
 
+/* Was it asked for before a mass removal that concerns it? */
+bool cache_is_void(const struct cache *c, const struct entry *e);
+/* An entry's place in the index. Borrows from e. */
+struct question cache_question_of(const struct cache *c, const struct entry *e);
+struct question cache_question_of_wording(const struct cache *c, const struct wording *w);
+
 /* put.c */
+/* A judged text that came without a vector of ours gets one, here and in Redis. */
+void cache_put_vector(struct cache *c, struct hash128 partition, struct hash128 id,
+                      struct str text);
 void cache_put(struct cache *c, const struct entry *e,
                bool similar); /* similar: into its partition's index too */
 void cache_put_waiting(struct cache *c);
@@ -96,6 +111,11 @@ void cache_write_unsaved(struct cache *c); /* one after the other */
 typedef void cache_embedded(void *arg, enum err code, const float *vec);
 MUST enum err cache_embed(struct cache *c, struct str text, int deadline_ms, cache_embedded *done,
                           void *arg);
+
+/* marks_sync.c: the marks as Redis has them. tick: asks when they are not known, sweeps when something is left to delete. */
+void cache_marks_tick(struct cache *c);
+void cache_marks_follow(struct cache *c, struct str scope, struct str epoch, struct str left);
+void cache_marks_deny(struct cache *c, struct hash128 entry, struct str answer_hex);
 
 /* index_sync.c */
 void cache_sync_start(struct cache *c);

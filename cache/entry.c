@@ -9,7 +9,8 @@
 
 const char *const entry_field_names[N_ENTRY_FIELDS] = {
     "v",       "check", "part", "tenant", "model", "kind", "q",   "a",
-    "created", "ttl",   "tags", "ptok",   "ctok",  "lat",  "emb", "vec"};
+    "created", "ttl",   "tags", "ptok",   "ctok",  "lat",  "emb", "vec",
+    "ns",      "trust", "ep",   "ah",     "role",  "of",   "not", "by"};
 
 static struct str place(char **at, struct str s)
 {
@@ -22,7 +23,7 @@ static struct str place(char **at, struct str s)
 struct entry *entry_copy(const struct entry *from)
 {
     size_t n = sizeof *from + from->tenant.n + from->model.n + from->question.n + from->answer.n +
-               from->tags.n + from->embedder.n + from->vector.n + 1;
+               from->tags.n + from->embedder.n + from->vector.n + from->ns.n + 1;
     struct entry *e = try_malloc(n);
     if (!e) return NULL;
     *e = *from;
@@ -34,6 +35,7 @@ struct entry *entry_copy(const struct entry *from)
     e->tags = place(&at, from->tags);
     e->embedder = place(&at, from->embedder);
     e->vector = place(&at, from->vector);
+    e->ns = place(&at, from->ns);
     e->bytes = n;
     return e;
 }
@@ -77,6 +79,23 @@ static int64_t number_field(struct field_reader *r, enum entry_field f, int64_t 
     return v;
 }
 
+static uint64_t hex_field(struct field_reader *r, enum entry_field f)
+{
+    struct str s = text_field(r, f, 16, false);
+    uint64_t v = 0;
+    for (size_t i = 0; i < s.n; i++) {
+        int c = s.p[i], digit = c >= '0' && c <= '9'   ? c - '0'
+                                : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                                       : -1;
+        if (digit < 0) {
+            spoil(r, f, "not hex digits");
+            return 0;
+        }
+        v = v << 4 | (uint64_t)digit;
+    }
+    return v;
+}
+
 static struct hash128 hash_field(struct field_reader *r, enum entry_field f, bool required)
 {
     struct str s = text_field(r, f, 32, required);
@@ -114,6 +133,11 @@ enum err entry_read(struct hash128 id, const struct str *values, size_t n, bool 
     out->embedder = text_field(&r, EF_EMBEDDER, ENTRY_NAME_BYTES_MAX, false);
     out->vector = text_field(&r, EF_VECTOR, ENTRY_DIM_MAX * 2, false);
     if (out->vector.n % 2) spoil(&r, EF_VECTOR, "odd length");
+    out->ns = text_field(&r, EF_NS, ENTRY_NAME_BYTES_MAX, false);
+    out->trust = (int)number_field(&r, EF_TRUST, 0, TRUST_OPERATOR, false);
+    out->epoch = number_field(&r, EF_EPOCH, 0, INT64_MAX / 4, false);
+    out->answer_hash = hex_field(&r, EF_ANSWER_HASH);
+    if (text_field(&r, EF_ROLE, 16, false).n) spoil(&r, EF_ROLE, "not an entry");
     return r.code;
 }
 
@@ -124,11 +148,15 @@ void entry_write(const struct entry *e, struct str values[N_ENTRY_FIELDS],
     const struct {
         enum entry_field f;
         int64_t v;
-    } numbers[] = {
-        {EF_VERSION, ENTRY_VERSION},          {EF_KIND, e->kind},
-        {EF_CREATED, e->created_s},           {EF_TTL, e->ttl_s},
-        {EF_PROMPT_TOKENS, e->prompt_tokens}, {EF_COMPLETION_TOKENS, e->completion_tokens},
-        {EF_LATENCY, e->latency_ms}};
+    } numbers[] = {{EF_VERSION, ENTRY_VERSION},
+                   {EF_KIND, e->kind},
+                   {EF_CREATED, e->created_s},
+                   {EF_TTL, e->ttl_s},
+                   {EF_PROMPT_TOKENS, e->prompt_tokens},
+                   {EF_COMPLETION_TOKENS, e->completion_tokens},
+                   {EF_LATENCY, e->latency_ms},
+                   {EF_TRUST, e->trust},
+                   {EF_EPOCH, e->epoch}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         int n = snprintf(at, (size_t)(end - at), "%lld", (long long)numbers[i].v);
         values[numbers[i].f] = (struct str){at, (size_t)n};
@@ -139,7 +167,10 @@ void entry_write(const struct entry *e, struct str values[N_ENTRY_FIELDS],
     at += 33;
     hash_hex(e->partition, at);
     values[EF_PARTITION] = (struct str){at, 32};
-    ASSERT(at + 33 <= end);
+    at += 33;
+    int n = snprintf(at, (size_t)(end - at), "%016llx", (unsigned long long)e->answer_hash);
+    values[EF_ANSWER_HASH] = (struct str){at, (size_t)n};
+    ASSERT(at + 17 <= end);
     values[EF_TENANT] = e->tenant;
     values[EF_MODEL] = e->model;
     values[EF_QUESTION] = e->question;
@@ -147,6 +178,22 @@ void entry_write(const struct entry *e, struct str values[N_ENTRY_FIELDS],
     values[EF_TAGS] = e->tags;
     values[EF_EMBEDDER] = e->embedder;
     values[EF_VECTOR] = e->vector;
+    values[EF_NS] = e->ns;
+    for (int f = N_ENTRY_WRITTEN; f < N_ENTRY_FIELDS; f++)
+        values[f] = (struct str){NULL, 0};
+}
+
+uint64_t entry_answer_hash(const struct openai_answer *a)
+{
+    struct buf text;
+    buf_init(&text, ENTRY_ANSWER_BYTES_MAX);
+    for (int i = 0; i < a->n_choices; i++) {
+        json_write_canonical(&text, a->choices[i].message);
+        buf_char(&text, '\n');
+    }
+    uint64_t h = hash_bytes(0x616e7377, buf_view(&text)).lo;
+    buf_fini(&text);
+    return h ? h : 1;
 }
 
 bool entry_expired(const struct entry *e, int64_t now_s)
@@ -165,6 +212,16 @@ bool entry_fits_partition(const struct entry *e, const struct cache_key *k)
 {
     return hash_eq(e->partition, k->partition) && e->kind == k->kind &&
            str_eq(e->tenant, k->tenant) && str_eq(e->model, k->model);
+}
+
+bool entry_fits_curated(const struct entry *e, const struct cache_key *k, struct hash128 partition)
+{
+    bool all = hash_eq(partition, k->curated[1]);
+    if (!all && !hash_eq(partition, k->curated[0])) return false;
+    return hash_eq(e->partition, partition) && e->kind == k->kind && str_eq(e->ns, k->ns) &&
+           (all ? str_eqz(e->tenant, "*") : str_eq(e->tenant, k->tenant)) &&
+           (!e->model.n || str_eq(e->model, k->model)) &&
+           (k->max_tokens < 0 || e->completion_tokens <= k->max_tokens);
 }
 
 /* IEEE 754 binary16, round to nearest even; components of unit vectors are never near the overflow. */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "cache/guard_rules.h"
 
@@ -112,6 +113,19 @@ void guard_check_without(const struct guard *g, uint64_t off, struct str query, 
     if (explained && !guard_ask_the_same(&c)) return;
     out->allowed = true;
     out->same = explained;
+}
+
+uint64_t guard_normal(const struct guard *g, struct str text)
+{
+    struct guard_text t;
+    uint64_t sum = 0; /* order does not count: the guards judge it */
+    guard_text_read(&t, g->lexicon, text);
+    if (t.too_long) return 0;
+    for (size_t i = 0; i < t.n; i++) {
+        const struct guard_token *k = &t.tokens[i];
+        if (k->content) sum += hash_bytes(k->kind, k->canon).lo ^ hash_bytes(0x756e, k->unit).hi;
+    }
+    return sum;
 }
 
 char guard_language(struct str text)

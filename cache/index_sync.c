@@ -29,6 +29,40 @@ struct read_op {
     struct hash128 id;
 };
 
+static void corrupt(struct cache *c, const struct errmsg *why)
+{
+    metric_add(c->m.corrupt, 1);
+    log_limited(LOG_WARN, "cache", "an entry in Redis cannot be read: %s", why->text);
+}
+
+/* A vector of ours that came with it; false = there is none, or it cannot be used. */
+static bool read_vector(struct cache *c, struct str embedder, struct str bytes, float *vec)
+{
+    if (!str_eq(embedder, c->rules.embedder_id)) return false;
+    if (entry_unpack_vector(bytes, c->dim, vec) == OK) return true;
+    corrupt(c, &(struct errmsg){.text = "entry field vec: not a unit vector of this embedder"});
+    return false;
+}
+
+static bool add_wording(struct cache *c, struct partition *p, struct hash128 id,
+                        const struct str *values, bool from_load)
+{
+    struct wording w;
+    struct errmsg why = {0};
+    float vec[ENTRY_DIM_MAX];
+    if (wording_read(id, values, &w, &why) != OK) {
+        corrupt(c, &why);
+        return false;
+    }
+    if (!hash_eq(w.partition, partition_key(p)) || clock_wall_s() >= w.created_s + w.ttl_s)
+        return false;
+    struct question q = cache_question_of_wording(c, &w);
+    bool known = read_vector(c, w.embedder, w.vector, vec);
+    if (partition_add(p, &q, known ? vec : NULL, from_load) != OK) return false;
+    if (!known) cache_put_vector(c, w.partition, id, w.text);
+    return true;
+}
+
 static void add_read(struct cache *c, struct partition *p, struct hash128 id,
                      const struct redis_reply *reply, bool from_load, size_t *added)
 {
@@ -37,15 +71,19 @@ static void add_read(struct cache *c, struct partition *p, struct hash128 id,
     struct errmsg why = {0};
     float vec[ENTRY_DIM_MAX];
     if (!cache_reply_values(reply, values)) return; /* expired meanwhile */
-    if (entry_read(id, values, N_ENTRY_FIELDS, false, &e, &why) != OK) {
-        log_limited(LOG_WARN, "cache", "an entry in Redis cannot be read: %s", why.text);
+    if (wording_is(values)) {
+        *added += add_wording(c, p, id, values, from_load);
         return;
     }
-    if (!hash_eq(e.partition, partition_key(p)) || !str_eq(e.embedder, c->rules.embedder_id))
+    if (entry_read(id, values, N_ENTRY_FIELDS, false, &e, &why) != OK) {
+        corrupt(c, &why);
         return;
-    if (entry_expired(&e, clock_wall_s()) || entry_unpack_vector(e.vector, c->dim, vec) != OK)
+    }
+    if (!hash_eq(e.partition, partition_key(p)) || entry_expired(&e, clock_wall_s()) ||
+        cache_is_void(c, &e) || !read_vector(c, e.embedder, e.vector, vec))
         return;
-    if (partition_add(p, &e, vec, from_load) == OK)
+    struct question q = cache_question_of(c, &e);
+    if (partition_add(p, &q, vec, from_load) == OK)
         ++*added;
     else
         log_limited(LOG_WARN, "cache", "a question could not be indexed: the indexes are full");
@@ -182,14 +220,14 @@ static void changed_entry(void *arg, enum err code, const struct redis_reply *re
     mem_free(o);
 }
 
-static void follow_put(struct cache *c, struct hash128 id, struct str part)
+static void follow_put(struct cache *c, struct hash128 id, struct str part, bool judged)
 {
     struct hash128 key;
     store_remove(c->store, id); /* an older answer held here must not outlive the new one */
     if (!c->partitions || hash_from_hex(part, &key) != OK) return;
     struct partition *p = partitions_get(c->partitions, key, false);
-    if (!p || partition_state(p) == PARTITION_PARTIAL)
-        return; /* nobody has asked here: loading will find it */
+    /* where nobody has asked, loading will find an answer; a judgement counts for what is here already */
+    if (!p || (partition_state(p) == PARTITION_PARTIAL && !judged)) return;
     struct change_op *o = xcalloc(1, sizeof *o);
     *o = (struct change_op){c, p, id};
     cache_ref(c);
@@ -197,10 +235,11 @@ static void follow_put(struct cache *c, struct hash128 id, struct str part)
     cache_redis_read(c, id, true, false, changed_entry, o);
 }
 
-static void follow_del(struct cache *c, struct hash128 id, struct str part)
+static void follow_del(struct cache *c, struct hash128 id, struct str part, struct str denied)
 {
     struct hash128 key;
     store_remove(c->store, id);
+    if (denied.n) cache_marks_deny(c, id, denied);
     if (!c->partitions) return;
     struct partition *p =
         hash_from_hex(part, &key) == OK ? partitions_get(c->partitions, key, false) : NULL;
@@ -216,30 +255,41 @@ static void forget_here(struct cache *c)
     if (c->partitions) partitions_forget_all(c->partitions);
 }
 
+struct change {
+    struct str op, id, part, src, scope, epoch, left, judged, deny;
+};
+
+static void read_change(const struct str *fields, size_t n_fields, struct change *out)
+{
+    const struct {
+        const char *name;
+        struct str *to;
+    } known[] = {{"op", &out->op},     {"id", &out->id},         {"part", &out->part},
+                 {"src", &out->src},   {"scope", &out->scope},   {"epoch", &out->epoch},
+                 {"left", &out->left}, {"judged", &out->judged}, {"deny", &out->deny}};
+    memset(out, 0, sizeof *out);
+    for (size_t i = 0; i + 1 < n_fields; i += 2)
+        for (size_t k = 0; k < sizeof known / sizeof *known; k++)
+            if (str_eqz(fields[i], known[k].name)) *known[k].to = fields[i + 1];
+}
+
 static void on_change(void *arg, struct str stream_id, const struct str *fields, size_t n_fields)
 {
     struct cache *c = arg;
-    struct str op = {"", 0}, id_hex = {"", 0}, part = {"", 0}, src = {"", 0};
-    (void)stream_id;
-    for (size_t i = 0; i + 1 < n_fields; i += 2) {
-        if (str_eqz(fields[i], "op"))
-            op = fields[i + 1];
-        else if (str_eqz(fields[i], "id"))
-            id_hex = fields[i + 1];
-        else if (str_eqz(fields[i], "part"))
-            part = fields[i + 1];
-        else if (str_eqz(fields[i], "src"))
-            src = fields[i + 1];
-    }
+    struct change x;
     struct hash128 id;
-    if (str_eqz(op, "epoch"))
+    (void)stream_id;
+    read_change(fields, n_fields, &x);
+    if (str_eqz(x.op, "epoch"))
         forget_here(c);
-    else if (str_eqz(src, c->source) || hash_from_hex(id_hex, &id) != OK)
+    else if (str_eqz(x.op, "forget"))
+        cache_marks_follow(c, x.scope, x.epoch, x.left);
+    else if (str_eqz(x.src, c->source) || hash_from_hex(x.id, &id) != OK)
         return; /* our own doing, or nothing we know */
-    else if (str_eqz(op, "put"))
-        follow_put(c, id, part);
-    else if (str_eqz(op, "del"))
-        follow_del(c, id, part);
+    else if (str_eqz(x.op, "put"))
+        follow_put(c, id, x.part, x.judged.n > 0);
+    else if (str_eqz(x.op, "del"))
+        follow_del(c, id, x.part, x.deny);
 }
 
 static void on_gap(void *arg)
@@ -249,6 +299,7 @@ static void on_gap(void *arg)
                       "when asked for");
     metric_add(c->m.gaps, 1);
     forget_here(c);
+    c->marks_known = false; /* asked for again at the next tick */
 }
 
 /* --- getting in step */
@@ -326,9 +377,11 @@ static void on_tick(void *arg)
     if (c->partitions) metric_set(c->m.index_entries, (double)partitions_entries(c->partitions));
     if (!c->redis) return;
     bool usable = redis_usable(c->redis);
+    if (usable) cache_marks_tick(c);
     if (usable && !c->tail && !c->asked_position && c->redis_url) ask_position(c);
     if (usable != c->was_usable) {
         c->was_usable = usable;
+        if (usable) c->marks_known = false; /* who knows what went by */
         if (usable)
             log_info("cache", "Redis is there");
         else

@@ -53,13 +53,27 @@ struct write_op {
     bool resend;
 };
 
+/* Redis knows better: an entry of more trust stands there, this answer was called wrong, or its kind was removed meanwhile. */
+static void turned_away(struct cache *c, const struct write_op *w, struct str why)
+{
+    const struct entry *e = store_get(c->store, w->id);
+    if (!e || e->write_no != w->write_no) return;
+    log_debug("cache", "Redis keeps an answer out: " STR_FMT, STR_ARG(why));
+    struct partition *p = c->partitions ? partitions_get(c->partitions, e->partition, false) : NULL;
+    if (p && partition_remove(p, w->id) && str_eqz(why, "KEPT"))
+        partition_set_state(p, PARTITION_PARTIAL); /* the one that stands there is loaded anew */
+    store_remove(c->store, w->id);
+}
+
 static void written(void *arg, enum err code, const struct redis_reply *reply)
 {
     struct write_op *w = arg;
     struct cache *c = w->c;
     bool ok = code == OK && reply->kind != REDIS_ERROR;
     if (!c->closed) {
-        if (ok)
+        if (ok && !str_eqz(reply->text, "OK"))
+            turned_away(c, w, reply->text);
+        else if (ok)
             store_set_saved(c->store, w->id, w->write_no);
         else if (code == OK)
             log_limited(LOG_WARN, "cache", "Redis did not take an entry: " STR_FMT,
@@ -78,7 +92,7 @@ static void write_entry(struct cache *c, const struct entry *e, bool resend)
 {
     char keys[4][KEY_BYTES_MAX], texts[ENTRY_TEXTS_BYTES], hex[33], part[33], expires[24], ttl[24],
         items[16];
-    struct str argv[7 + 6 + 2 * N_ENTRY_FIELDS], values[N_ENTRY_FIELDS];
+    struct str argv[7 + 6 + 2 * N_ENTRY_WRITTEN], values[N_ENTRY_FIELDS];
     int64_t left_s = e->created_s + e->ttl_s - clock_wall_s();
     bool in_partition = e->partition.hi || e->partition.lo;
     if (left_s < 1) left_s = 1;
@@ -102,7 +116,7 @@ static void write_entry(struct cache *c, const struct entry *e, bool resend)
     argv[n++] = str_of(c->source);
     argv[n++] = in_partition ? str_of(part) : STR("");
     entry_write(e, values, texts);
-    for (int f = 0; f < N_ENTRY_FIELDS; f++) {
+    for (int f = 0; f < N_ENTRY_WRITTEN; f++) {
         argv[n++] = str_of(entry_field_names[f]);
         argv[n++] = values[f];
     }
@@ -142,6 +156,9 @@ enum err cache_keep(struct cache *c, const struct cache_key *k, const struct ope
         openai_answer_write_json(&json, a);
         if (buf_failed(&json)) *why_not = "too_large";
     }
+    int64_t now = clock_wall_s();
+    if (!*why_not && marks_denied(c->marks, k->exact, entry_answer_hash(a), now))
+        *why_not = "called_wrong";
     if (*why_not) {
         c->stats.refused++;
         buf_fini(&json);
@@ -158,6 +175,10 @@ enum err cache_keep(struct cache *c, const struct cache_key *k, const struct ope
                       .question = str_sub(k->user_text, 0, ENTRY_QUESTION_BYTES_MAX),
                       .answer = buf_view(&json),
                       .tags = o->tags,
+                      .ns = k->ns,
+                      .trust = o->trust,
+                      .epoch = k->epoch,
+                      .answer_hash = entry_answer_hash(a),
                       .created_s = clock_wall_s(),
                       .ttl_s = o->ttl_s > 0 ? o->ttl_s : c->knobs.ttl_s,
                       .latency_ms = o->latency_ms > 0 ? o->latency_ms : 0,

@@ -113,6 +113,47 @@ static struct hash128 hash_of(const struct key_rules *rules, uint64_t seed_salt,
     return hasher_close(&h);
 }
 
+struct hash128 key_curated(const struct key_rules *rules, struct str tenant, struct str ns)
+{
+    struct hasher h;
+    hasher_open(&h, rules->secret ^ 0x63757261);
+    hasher_u64(&h, 'v', 1);
+    hasher_field(&h, 't', tenant);
+    hasher_field(&h, 'n', ns);
+    hasher_field(&h, 'e', rules->embedder_id);
+    return hasher_close(&h);
+}
+
+/* Fields that change how an answer is made up, not what the right one is: a curated answer is right whatever they say. */
+static bool is_style(const char *name)
+{
+    static const char *const style[] = {
+        "messages",         "temperature",       "top_p", "max_tokens", "max_completion_tokens",
+        "presence_penalty", "frequency_penalty", "seed",  "n"};
+    for (size_t i = 0; i < sizeof style / sizeof *style; i++)
+        if (!strcmp(name, style[i])) return true;
+    return is_ignored(name);
+}
+
+/* A system prompt or none, one question, nothing else asked for. */
+static bool is_plain(const struct openai_request *r)
+{
+    const char *name;
+    json_t *value, *m;
+    size_t i, n = json_array_size(r->messages);
+    json_object_foreach(r->body, name, value) if (!is_style(name)) return false;
+    if (n < 1 || n > 2) return false;
+    json_array_foreach(r->messages, i, m)
+    {
+        struct str role = json_member_str(m, "role");
+        bool last = i + 1 == n;
+        if (last ? !is_user_text(m) || json_object_size(m) != 2
+                 : !str_eqz(role, "system") && !str_eqz(role, "developer"))
+            return false;
+    }
+    return true;
+}
+
 bool key_looks_like_code(struct str text)
 {
     if (str_find(text, STR("```")) >= 0 || str_find(text, STR("</")) >= 0 ||
@@ -160,11 +201,12 @@ static struct str place(char **at, struct str s)
 
 static enum err own_strings(struct cache_key *out, const struct cache_scope *scope, struct str text)
 {
-    char *at = out->owned = try_malloc(text.n + scope->tenant.n + scope->model.n + 3);
+    char *at = out->owned = try_malloc(text.n + scope->tenant.n + scope->model.n + scope->ns.n + 4);
     if (!at) return ERR_FULL;
     out->user_text = place(&at, text);
     out->tenant = place(&at, scope->tenant);
     out->model = place(&at, scope->model);
+    out->ns = place(&at, scope->ns);
     return OK;
 }
 
@@ -181,6 +223,7 @@ enum err key_make(const struct key_rules *rules, const struct openai_request *r,
     enum err code = key_canonical(r, true, &canonical);
     if (code != OK) goto out;
     out->kind = r->kind;
+    out->max_tokens = r->max_tokens;
     out->exact = hash_of(rules, 0, scope, r->kind, buf_view(&canonical), false);
     out->check = hash_of(rules, 0x9e3779b97f4a7c15u, scope, r->kind, buf_view(&canonical), false);
     out->why_not = why_not_similar(rules, r, text);
@@ -192,6 +235,10 @@ enum err key_make(const struct key_rules *rules, const struct openai_request *r,
         if (code != OK) goto out;
         out->partition = hash_of(rules, 0x51ed27, scope, r->kind, buf_view(&canonical), true);
         out->lang_hint = guard_language(text);
+        if (is_plain(r)) {
+            out->curated[0] = key_curated(rules, scope->tenant, scope->ns);
+            out->curated[1] = key_curated(rules, STR("*"), scope->ns);
+        }
     }
     code = own_strings(out, scope, text);
 out:

@@ -46,6 +46,17 @@ static const struct knob rows[] = {
     FLOAT(verifier_zh, 0, 0, 1, "probability",
           "what the verifier must give, Chinese questions; 0 = its own threshold"),
     INT(top_k, 16, 1, 16, "", "nearest stored questions that are considered"),
+    INT(verify_top, 3, 1, 16, "",
+        "of those no guard refuses, how many the verifier and the threshold are asked about"),
+    BOOL(same_words, 1,
+         "questions equal but for case, width, politeness, script and synonyms hit without a "
+         "threshold"),
+    BOOL(vetoes, 1, "judged texts and near questions may forbid an answer"),
+    FLOAT(rival_margin, 0, 0, 1, "cosine",
+          "how far a question must lead the nearest one with another answer; 0 = not at all"),
+    INT(trust_min, 0, 0, 9, "",
+        "entries of less trusted writers answer equal requests only; 1 gateway, 5 reviewed, 9 "
+        "operator"),
     INT(ttl_s, 86400, 1, 31536000, "s", "lifetime given to answers stored from now on"),
     INT(stale_max_s, 0, 0, 31536000, "s",
         "how long after its end an answer may stand in when no upstream answers; 0 = never"),

@@ -21,7 +21,10 @@ struct cache_knobs {
     double max_error;
     bool verifier;
     double verifier_en, verifier_zh;
-    int64_t top_k;
+    int64_t top_k, verify_top;
+    bool same_words, vetoes;
+    double rival_margin;
+    int64_t trust_min;
     uint64_t guards_off; /* bit i: the guard guard_names[i] is off */
     /* what is kept */
     int64_t ttl_s, stale_max_s, quarantine_prompts;

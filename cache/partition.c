@@ -1,27 +1,21 @@
-/* partition.c - table of partitions; in each a vector index and a map from its 64-bit labels to the questions. A label is the low
- * half of the entry's id; the question carries the whole id. */
+/* partition.c - table of partitions; in each a vector index and maps to the questions: from its 64-bit labels, and from texts. A label
+ * is the low half of the question's id; the question carries the whole id. */
 #include "cache/partition.h"
 
 #include <string.h>
 
 #include "base/mem.h"
+#include "cache/question_map.h"
 
-enum { REMOVED_MAX = 256, MAP_FIRST = 16, TABLE_BUCKETS = 8192 };
-
-struct slot {
-    uint64_t label;
-    struct question *q; /* NULL = free; TOMB = was used */
-};
-static const struct question tomb;
-#define TOMB ((struct question *)(uintptr_t)&tomb) /* compared, never written */
+enum { REMOVED_MAX = 256, TABLE_BUCKETS = 8192, QUESTION_OVERHEAD = 16 /* the allocator's */ };
 
 struct partition {
     struct partitions *table; /* NULL once forgotten */
     struct hash128 key;
     enum partition_state state;
     struct vector_index *index;
-    struct slot *slots;
-    size_t n_slots, used, count;         /* used counts tombs too */
+    struct question_map labels, texts; /* texts: by hash of the text, and by its normal form */
+    size_t judged, question_bytes;
     struct hash128 removed[REMOVED_MAX]; /* while loading */
     size_t n_removed;
     bool removed_overflow;
@@ -37,9 +31,10 @@ struct partitions {
 
 static void free_partition(struct partition *x)
 {
-    for (size_t i = 0; i < x->n_slots; i++)
-        if (x->slots[i].q && x->slots[i].q != TOMB) mem_free(x->slots[i].q);
-    mem_free(x->slots);
+    for (size_t i = 0; i < x->labels.n_slots; i++)
+        mem_free(question_map_at(&x->labels, i));
+    question_map_fini(&x->labels);
+    question_map_fini(&x->texts);
     vector_index_free(x->index);
     mem_free(x);
 }
@@ -86,7 +81,7 @@ static void forget(struct partitions *p, struct partition *x)
     *at = x->chain;
     unlink_use(p, x);
     p->count--;
-    p->entries -= x->count;
+    p->entries -= x->labels.count;
     x->table = NULL;
     if (!x->refs) free_partition(x);
 }
@@ -105,8 +100,6 @@ static struct partition *make(struct partitions *p, struct hash128 key)
     x->table = p;
     x->key = key;
     x->index = index;
-    x->n_slots = MAP_FIRST;
-    x->slots = xcalloc(x->n_slots, sizeof *x->slots);
     return x;
 }
 
@@ -161,7 +154,8 @@ size_t partitions_bytes(const struct partitions *p)
 {
     size_t n = 0;
     for (const struct partition *x = p->newest; x; x = x->older)
-        n += vector_index_bytes(x->index) + x->n_slots * sizeof *x->slots + x->count * 128;
+        n += sizeof *x + vector_index_bytes(x->index) + question_map_bytes(&x->labels) +
+             question_map_bytes(&x->texts) + x->question_bytes;
     return n;
 }
 
@@ -179,7 +173,11 @@ struct hash128 partition_key(const struct partition *x)
 }
 size_t partition_count(const struct partition *x)
 {
-    return x->count;
+    return x->labels.count;
+}
+size_t partition_judged(const struct partition *x)
+{
+    return x->judged;
 }
 
 void partition_set_state(struct partition *x, enum partition_state s)
@@ -200,40 +198,67 @@ void partition_unref(struct partition *x)
     if (!--x->refs && !x->table) free_partition(x);
 }
 
-/* --- the map */
-static struct slot *find(const struct partition *x, uint64_t label)
+/* --- questions */
+static size_t question_bytes(const struct question *q)
 {
-    size_t i = (size_t)(label ^ label >> 32) & (x->n_slots - 1);
-    struct slot *free_slot = NULL;
-    for (;; i = (i + 1) & (x->n_slots - 1)) {
-        struct slot *s = &x->slots[i];
-        if (!s->q) return free_slot ? free_slot : s;
-        if (s->q == TOMB)
-            free_slot = free_slot ? free_slot : s;
-        else if (s->label == label)
-            return s;
+    return sizeof *q + q->n_vetoed * sizeof *q->vetoed + q->text.n + q->scope.tags.n + 1;
+}
+
+static struct question *question_copy(const struct question *from)
+{
+    struct question *q = try_malloc(question_bytes(from));
+    if (!q) return NULL;
+    *q = *from;
+    char *at = (char *)(q + 1);
+    size_t n = from->n_vetoed * sizeof *from->vetoed;
+    if (n) memcpy(at, from->vetoed, n);
+    q->vetoed = (const struct hash128 *)(const void *)at;
+    at += n;
+    if (from->text.n) memcpy(at, from->text.p, from->text.n);
+    q->text.p = at;
+    at += from->text.n;
+    if (from->scope.tags.n) memcpy(at, from->scope.tags.p, from->scope.tags.n);
+    q->scope.tags.p = at;
+    return q;
+}
+
+static uint64_t text_key(struct str text)
+{
+    return hash_bytes(0x74657874, text).lo;
+}
+
+static struct question *find(const struct partition *x, uint64_t label)
+{
+    size_t at = SIZE_MAX;
+    return question_map_next(&x->labels, label, &at);
+}
+
+static void take_out(struct partition *x, struct question *q)
+{
+    question_map_remove(&x->labels, q->id.lo, q);
+    question_map_remove(&x->texts, text_key(q->text), q);
+    if (q->normal) question_map_remove(&x->texts, q->normal, q);
+    x->judged -= q->judged;
+    x->question_bytes -= question_bytes(q) + QUESTION_OVERHEAD;
+    if (x->table) x->table->entries--;
+    mem_free(q);
+}
+
+static bool put_in(struct partition *x, struct question *q)
+{
+    if (!question_map_add(&x->labels, q->id.lo, q)) return false;
+    if (!question_map_add(&x->texts, text_key(q->text), q)) {
+        question_map_remove(&x->labels, q->id.lo, q);
+        return false;
     }
-}
-
-static bool occupied(const struct slot *s)
-{
-    return s->q && s->q != TOMB;
-}
-
-static bool rehash(struct partition *x)
-{
-    size_t n = x->count * 4 < MAP_FIRST ? MAP_FIRST : x->n_slots;
-    while (n < x->count * 4)
-        n *= 2;
-    struct slot *old = x->slots, *slots = try_calloc(n, sizeof *slots);
-    size_t n_old = x->n_slots;
-    if (!slots) return false;
-    x->slots = slots;
-    x->n_slots = n;
-    for (size_t i = 0; i < n_old; i++)
-        if (occupied(&old[i])) *find(x, old[i].label) = old[i];
-    x->used = x->count;
-    mem_free(old);
+    if (q->normal && !question_map_add(&x->texts, q->normal, q)) {
+        question_map_remove(&x->labels, q->id.lo, q);
+        question_map_remove(&x->texts, text_key(q->text), q);
+        return false;
+    }
+    x->judged += q->judged;
+    x->question_bytes += question_bytes(q) + QUESTION_OVERHEAD;
+    if (x->table) x->table->entries++;
     return true;
 }
 
@@ -254,32 +279,32 @@ static bool make_room(struct partition *x)
     return !p || p->entries < p->o.entries_max;
 }
 
-enum err partition_add(struct partition *x, const struct entry *e, const float *vec, bool from_load)
+enum err partition_add(struct partition *x, const struct question *from, const float *vec,
+                       bool from_load)
 {
-    if (from_load && was_removed(x, e->id)) return OK;
+    if (from_load && was_removed(x, from->id)) return OK;
     if (!make_room(x)) return ERR_FULL;
-    if ((x->used + 1) * 2 > x->n_slots && !rehash(x)) return ERR_FULL;
-    struct question *q = try_malloc(sizeof *q + e->question.n + 1);
+    struct question *q = question_copy(from);
     if (!q) return ERR_FULL;
-    enum err code = vector_index_add(x->index, e->id.lo, vec);
+    enum err code = vec ? vector_index_add(x->index, from->id.lo, vec) : OK;
     if (code != OK) {
         mem_free(q);
         return code;
     }
-    char *text = (char *)(q + 1);
-    memcpy(text, e->question.n ? e->question.p : "", e->question.n);
-    *q = (struct question){
-        .id = e->id, .expires_s = e->created_s + e->ttl_s, .text = {text, e->question.n}};
-    struct slot *s = find(x, e->id.lo);
-    if (occupied(s)) {
-        mem_free(s->q);
-    } else {
-        x->used += s->q != TOMB;
-        x->count++;
-        if (x->table) x->table->entries++;
-    }
-    *s = (struct slot){e->id.lo, q};
-    return OK;
+    struct question *old = find(x, from->id.lo);
+    if (old) take_out(x, old);
+    if (!vec) vector_index_remove(x->index, from->id.lo);
+    if (put_in(x, q)) return OK;
+    vector_index_remove(x->index, from->id.lo);
+    mem_free(q);
+    return ERR_FULL;
+}
+
+enum err partition_give_vector(struct partition *x, struct hash128 id, const float *vec)
+{
+    const struct question *q = find(x, id.lo);
+    if (!q || !hash_eq(q->id, id)) return ERR_NOT_FOUND;
+    return vector_index_add(x->index, id.lo, vec);
 }
 
 bool partition_remove(struct partition *x, struct hash128 id)
@@ -290,20 +315,39 @@ bool partition_remove(struct partition *x, struct hash128 id)
         else
             x->removed_overflow = true;
     }
-    struct slot *s = find(x, id.lo);
-    if (!occupied(s) || !hash_eq(s->q->id, id)) return false;
+    struct question *q = find(x, id.lo);
+    if (!q || !hash_eq(q->id, id)) return false;
     vector_index_remove(x->index, id.lo);
-    mem_free(s->q);
-    s->q = TOMB;
-    x->count--;
-    if (x->table) x->table->entries--;
+    take_out(x, q);
     return true;
 }
 
 const struct question *partition_question(const struct partition *x, uint64_t label)
 {
-    struct slot *s = find(x, label);
-    return occupied(s) ? s->q : NULL;
+    return find(x, label);
+}
+
+const struct question *partition_entry(const struct partition *x, struct hash128 entry)
+{
+    const struct question *q = find(x, entry.lo);
+    return q && !q->judged && hash_eq(q->id, entry) ? q : NULL;
+}
+
+const struct question *partition_same_text(const struct partition *x, struct str text,
+                                           uint64_t normal, struct partition_walk *walk)
+{
+    const struct question *q;
+    if (!walk->begun) *walk = (struct partition_walk){.at = SIZE_MAX, .begun = true};
+    while (!walk->by_normal) {
+        q = question_map_next(&x->texts, text_key(text), &walk->at);
+        if (q && str_eq(q->text, text)) return q;
+        if (q) continue;
+        walk->by_normal = true;
+        walk->at = SIZE_MAX;
+    }
+    while (normal && (q = question_map_next(&x->texts, normal, &walk->at)))
+        if (q->normal == normal && !str_eq(q->text, text)) return q;
+    return NULL;
 }
 
 size_t partition_search(struct partition *x, const float *vec, size_t k, struct vector_hit *hits)

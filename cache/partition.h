@@ -1,9 +1,11 @@
 /* partition.h - the questions that may stand for each other as far as everything around them goes: one vector index for each
- * partition hash, made when first used, the least recently used one forgotten first. Holds texts and vectors, never answers.
+ * partition hash, made when first used, the least recently used one forgotten first. Holds texts and vectors, never answers: the questions of
+ * entries, and texts judged to ask the same or not.
  * Threading: the loop's thread, but partition_search may run on a worker while the loop goes on adding and removing. */
 #ifndef DEJA_CACHE_PARTITION_H
 #define DEJA_CACHE_PARTITION_H
 #include "cache/entry.h"
+#include "cache/marks.h"
 #include "embeddings/vector_index.h"
 
 enum partition_state {
@@ -11,10 +13,19 @@ enum partition_state {
     PARTITION_LOADING,
     PARTITION_LOADED
 };
+/* A stored question, or a judged text (cache/wording.h). */
 struct question {
-    struct hash128 id;
+    struct hash128 id;    /* of the entry, or of the judged text */
+    struct hash128 entry; /* whose answer it leads to; zero = none: it only forbids */
+    bool judged;
+    int trust;       /* of the entry: enum entry_trust; own questions, and the next two */
+    uint64_t answer; /* entry_answer_hash */
+    struct mark_scope scope;
     int64_t expires_s;
-    struct str text; /* owned by the question */
+    struct str text;
+    uint64_t normal;              /* guard_normal of text; 0 = none */
+    const struct hash128 *vetoed; /* entries whose answer this text never gets */
+    size_t n_vetoed;
 };
 struct partition;
 struct partitions;
@@ -43,13 +54,27 @@ bool partition_forgotten(
     const struct partition *x); /* dropped from the table since: let go of it */
 struct hash128 partition_key(const struct partition *x);
 
-/* An id added again is replaced. from_load: not when it was removed since loading began. ERR_FULL, ERR_INVALID (vector). */
-MUST enum err partition_add(struct partition *x, const struct entry *e, const float *vec,
+/* Copies q. An id added again is replaced. vec NULL: found by its text alone until partition_give_vector. from_load: not when it was
+ * removed since loading began. ERR_FULL, ERR_INVALID (vector): what was there under the id is as before. */
+MUST enum err partition_add(struct partition *x, const struct question *q, const float *vec,
                             bool from_load);
+/* ERR_NOT_FOUND, else as above. */
+MUST enum err partition_give_vector(struct partition *x, struct hash128 id, const float *vec);
 bool partition_remove(struct partition *x, struct hash128 id);
 /* Borrowed until the next add or remove; NULL when it is gone. */
 const struct question *partition_question(const struct partition *x, uint64_t label);
-size_t partition_count(const struct partition *x);
+/* The own question of an entry, NULL when the entry is not here. */
+const struct question *partition_entry(const struct partition *x, struct hash128 entry);
+/* Questions whose text is exactly this, then (with normal != 0) others of this normal form: *walk starts as zero, NULL ends.
+ * Nothing may be added or removed meanwhile. */
+struct partition_walk {
+    size_t at;
+    bool begun, by_normal;
+};
+const struct question *partition_same_text(const struct partition *x, struct str text,
+                                           uint64_t normal, struct partition_walk *walk);
+size_t partition_count(const struct partition *x);  /* all that is in it */
+size_t partition_judged(const struct partition *x); /* judged texts among them */
 size_t partition_search(struct partition *x, const float *vec, size_t k, struct vector_hit *hits);
 
 #endif

@@ -14,6 +14,9 @@ static const struct shipped shipped[] = {
     {"e5-small", 0.80, 0.945, 0.945},
     {"minilm", 0.35, 0.80, 2.0 /* reads no Chinese */},
 };
+enum {
+    VERIFIER_UNCALIBRATED = 1
+}; /* until a verifier brings its own numbers only certainty passes */
 static const struct shipped unknown = {"", 0.0, 0.97, 0.97};
 
 static bool has(struct str id, const char *part)
@@ -30,30 +33,47 @@ struct policy policy_for(struct str embedder_id)
     const struct shipped *s = &unknown;
     for (size_t i = 0; i < sizeof shipped / sizeof *shipped; i++)
         if (has(embedder_id, shipped[i].in_id)) s = &shipped[i];
-    return (struct policy){s->floor, {s->en, s->zh}};
+    return (struct policy){.floor = s->floor,
+                           .threshold = {s->en, s->zh},
+                           .verifier = {VERIFIER_UNCALIBRATED, VERIFIER_UNCALIBRATED}};
 }
 
 struct policy policy_with(const struct policy *as_shipped, const struct cache_knobs *k)
 {
     struct policy p = *as_shipped;
-    if (k->threshold_en > 0) p.threshold[0] = k->threshold_en;
-    if (k->threshold_zh > 0) p.threshold[1] = k->threshold_zh;
+    const double asked[2] = {k->threshold_en, k->threshold_zh},
+                 verifier[2] = {k->verifier_en, k->verifier_zh};
+    for (int i = 0; i < 2; i++) {
+        if (asked[i] > 0) p.threshold[i] = asked[i], p.asked[i] = true;
+        if (verifier[i] > 0) p.verifier[i] = verifier[i];
+    }
     if (k->floor > 0) p.floor = k->floor;
     double least = p.threshold[0] < p.threshold[1] ? p.threshold[0] : p.threshold[1];
     if (p.floor > least) p.floor = least;
     return p;
 }
 
-struct policy_decision policy_decide(const struct policy *p, const struct guard_verdict *v,
-                                     double cosine, double client_min)
+double policy_threshold(const struct policy *p, char language, double client_min)
 {
-    double threshold = p->threshold[v->language == 'z'];
-    if (v->same)
-        threshold = p->floor; /* every word is explained: the vector need only agree on the topic */
-    if (client_min > threshold) threshold = client_min;
-    if (cosine >= threshold)
-        return (struct policy_decision){true, threshold,
-                                        v->same ? "semantic:same" : "semantic:policy"};
-    return (struct policy_decision){false, threshold,
-                                    cosine < p->floor ? "below_floor" : "below_threshold"};
+    double threshold = p->threshold[language == 'z'];
+    return client_min > threshold ? client_min : threshold;
+}
+
+struct policy_decision policy_decide(const struct policy *p, const struct policy_view *v)
+{
+    int zh = v->language == 'z';
+    double threshold = policy_threshold(p, v->language, v->client_min);
+    if (v->verifier < 0) {
+        if (v->cosine >= threshold)
+            return (struct policy_decision){true, false, threshold, "semantic:policy"};
+        return (struct policy_decision){false, false, threshold,
+                                        v->cosine < p->floor ? "below_floor" : "below_threshold"};
+    }
+    double least = p->asked[zh] ? threshold : p->floor > v->client_min ? p->floor : v->client_min;
+    if (v->cosine < least)
+        return (struct policy_decision){false, false, least,
+                                        v->cosine < p->floor ? "below_floor" : "below_threshold"};
+    bool yes = v->verifier >= p->verifier[zh];
+    return (struct policy_decision){yes, true, p->verifier[zh],
+                                    yes ? "semantic:verifier" : "verifier"};
 }

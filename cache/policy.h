@@ -8,19 +8,33 @@
 struct policy {
     double floor;        /* below: another topic, not even a candidate */
     double threshold[2]; /* lowest cosine that may count: English, Chinese */
+    bool asked[2];       /* the operator named it */
+    double verifier[2];  /* lowest probability the verifier may give */
 };
 struct policy policy_for(struct str embedder_id); /* as shipped */
 /* With the operator's numbers in place of the shipped ones, where he gave any. */
 struct policy policy_with(const struct policy *shipped, const struct cache_knobs *k);
 
+/* Of this language ('z' or 'e'), made higher by the client's wish (0 = none). */
+double policy_threshold(const struct policy *p, char language, double client_min);
+
+/* What is known about a candidate that no guard refuses. */
+struct policy_view {
+    double cosine;
+    double
+        verifier; /* probability that the answer fits, 0..1; -1 = there is no verifier, or it is off */
+    char language;
+    double client_min; /* 0 = none; it can only make the cosine's threshold higher */
+};
 struct policy_decision {
     bool hit;
-    double threshold; /* what the cosine was held against */
-    const char
-        *reason; /* static: "semantic:same", "semantic:policy", "below_threshold", "below_floor" */
+    bool by_verifier; /* the verifier's threshold decided, not the cosine's */
+    double threshold; /* what decided was held against this */
+    const char *
+        reason; /* static: "semantic:policy", "semantic:verifier", "below_threshold", "below_floor", "verifier" */
 };
-/* verdict->allowed must hold. client_min: 0 = none; it can only make the threshold higher, for explained rewordings too. */
-struct policy_decision policy_decide(const struct policy *p, const struct guard_verdict *verdict,
-                                     double cosine, double client_min);
+/* Without a verifier the cosine must reach its threshold. With one the cosine need only say the same topic, unless the operator or the
+ * client named a threshold, and the verifier must reach its own. */
+struct policy_decision policy_decide(const struct policy *p, const struct policy_view *v);
 
 #endif

@@ -11,7 +11,9 @@ enum { LINE_MAX = 4096, ATTEMPTS_MAX = 5 };
 
 struct put_op {
     struct cache *c;
-    struct entry *e; /* without a vector yet */
+    struct entry
+        *e; /* without a vector yet; of a judged text only id, partition and question are used */
+    bool judged;
     int attempts;
     struct put_op *next;
 };
@@ -27,8 +29,9 @@ static void drop(struct put_op *k)
 static void index_entry(struct cache *c, const struct entry *e, const float *vec)
 {
     struct partition *p = partitions_get(c->partitions, e->partition, true);
+    struct question q = cache_question_of(c, e);
     if (p && !c->redis) partition_set_state(p, PARTITION_LOADED);
-    enum err code = p ? partition_add(p, e, vec, false) : ERR_FULL;
+    enum err code = p ? partition_add(p, &q, vec, false) : ERR_FULL;
     if (code != OK)
         log_limited(LOG_WARN, "cache", "a question could not be indexed: %s", err_text(code));
 }
@@ -51,10 +54,44 @@ static void wait_in_line(struct put_op *k)
     c->n_line++;
 }
 
+static void share_vector(struct put_op *k, const float *vec)
+{
+    struct cache *c = k->c;
+    char key[KEY_BYTES_MAX], hex[33];
+    unsigned char packed[ENTRY_DIM_MAX * 2];
+    struct partition *p = partitions_get(c->partitions, k->e->partition, false);
+    if (p && partition_give_vector(p, k->e->id, vec) == ERR_FULL)
+        log_limited(LOG_WARN, "cache", "a judged text could not be indexed: no room");
+    if (!c->redis) return;
+    hash_hex(k->e->id, hex);
+    entry_pack_vector(vec, c->dim, packed);
+    struct str argv[] = {STR("FCALL"),
+                         STR("deja_vector"),
+                         STR("1"),
+                         cache_redis_key(c, key, "e:", str_of(hex)),
+                         c->rules.embedder_id,
+                         {(char *)packed, c->dim * 2}};
+    redis_command(c->redis, 6, argv, 1000, NULL, NULL);
+}
+
+static void got_text_vector(struct put_op *k, enum err code, const float *vec)
+{
+    if (code == ERR_TIMEOUT && !k->c->closed) {
+        wait_in_line(k);
+        return;
+    }
+    if (code == OK && !k->c->closed) share_vector(k, vec);
+    drop(k);
+}
+
 static void got_vector(void *arg, enum err code, const float *vec)
 {
     struct put_op *k = arg;
     struct cache *c = k->c;
+    if (k->judged) {
+        got_text_vector(k, code, vec);
+        return;
+    }
     unsigned char packed[ENTRY_DIM_MAX * 2];
     const struct entry *now = c->closed ? NULL : store_get(c->store, k->e->id);
     if (!now || now->write_no !=
@@ -96,6 +133,16 @@ void cache_put(struct cache *c, const struct entry *e, bool similar)
         wait_in_line(k);
     }
     cache_write(c, e);
+}
+
+void cache_put_vector(struct cache *c, struct hash128 partition, struct hash128 id, struct str text)
+{
+    struct entry e = {.id = id, .partition = partition, .question = text}, *held = entry_copy(&e);
+    if (!held) return;
+    struct put_op *k = xcalloc(1, sizeof *k);
+    *k = (struct put_op){.c = c, .e = held, .judged = true};
+    cache_ref(c);
+    if (c->line || !embed(k)) wait_in_line(k);
 }
 
 void cache_put_waiting(struct cache *c)

@@ -13,7 +13,7 @@ void ticket_keep(struct ticket *t, const struct openai_answer *a)
     if (!t->keyed || !t->store || t->unfit || !t->gw->cache || t->status != 200) return;
     int64_t took_ms = (int64_t)((clock_us() - t->started_us) / 1000);
     struct cache_keep_options o = {
-        .ttl_s = t->ttl_s, .tags = str_of(t->tags), .latency_ms = took_ms};
+        .ttl_s = t->ttl_s, .tags = str_of(t->tags), .latency_ms = took_ms, .trust = 1};
     enum err code = cache_keep(t->gw->cache, &t->key, a, &o, t->entry, &why_not);
     if (code != OK) {
         t->entry[0] = 0;

@@ -23,6 +23,15 @@ TEST(sha256_gives_the_published_digests)
     }
 }
 
+TEST(sha1_gives_the_published_digest)
+{
+    static const uint8_t want[20] = {0xa9, 0x99, 0x3e, 0x36, 0x47, 0x06, 0x81, 0x6a, 0xba, 0x3e,
+                                     0x25, 0x71, 0x78, 0x50, 0xc2, 0x6c, 0x9c, 0xd0, 0xd8, 0x9d};
+    uint8_t got[20];
+    sha1_bytes(STR("abc"), got);
+    CHECK(!memcmp(got, want, sizeof want));
+}
+
 TEST(digest_of_a_file_equals_digest_of_its_bytes)
 {
     char path[] = "/tmp/deja_test_crypto_XXXXXX", a[65], b[65];

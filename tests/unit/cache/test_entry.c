@@ -23,6 +23,10 @@ static struct entry sample(unsigned char *vec, size_t dim)
                           .question = STR("q?"),
                           .answer = STR("{}"),
                           .tags = STR("a,b"),
+                          .ns = STR("faq"),
+                          .trust = TRUST_GATEWAY,
+                          .epoch = 12,
+                          .answer_hash = 0xfedcba9876543210u,
                           .embedder = STR("e"),
                           .vector = {(char *)vec, dim * 2},
                           .created_s = 1000,
@@ -48,6 +52,8 @@ TEST(an_entry_survives_its_written_form)
           str_eq(back.tags, e.tags) && str_eq(back.vector, e.vector));
     CHECK(back.created_s == 1000 && back.ttl_s == 60 && back.latency_ms == 7 &&
           back.prompt_tokens == 8 && back.completion_tokens == 9);
+    CHECK(str_eq(back.ns, e.ns) && back.trust == TRUST_GATEWAY && back.epoch == 12 &&
+          back.answer_hash == e.answer_hash);
     struct entry *copy = entry_copy(&back);
     CHECK(str_eq(copy->question, e.question) && copy->question.p != e.question.p &&
           copy->bytes > sizeof *copy);
@@ -80,7 +86,11 @@ TEST(a_spoilt_field_is_named_and_refused)
                  {EF_TENANT, long_name, ERR_CORRUPT},
                  {EF_ANSWER, NULL, ERR_CORRUPT},
                  {EF_VECTOR, "odd", ERR_CORRUPT},
-                 {EF_LATENCY, "1e9", ERR_CORRUPT}};
+                 {EF_LATENCY, "1e9", ERR_CORRUPT},
+                 {EF_TRUST, "10", ERR_CORRUPT},
+                 {EF_EPOCH, "-1", ERR_CORRUPT},
+                 {EF_ANSWER_HASH, "zz", ERR_CORRUPT},
+                 {EF_ROLE, "w", ERR_CORRUPT}};
     unsigned char vec[128];
     char texts[ENTRY_TEXTS_BYTES];
     struct entry e = sample(vec, 64), back;
@@ -99,6 +109,43 @@ TEST(a_spoilt_field_is_named_and_refused)
     CHECK_INT(entry_read(e.id, values, N_ENTRY_FIELDS, false, &back, &why),
               OK); /* the index does not need it */
     CHECK_INT(entry_read(e.id, values, 3, true, &back, &why), ERR_CORRUPT); /* too few fields */
+}
+
+TEST(an_entry_of_an_earlier_program_lacks_the_later_fields_and_is_read)
+{
+    unsigned char vec[128];
+    char texts[ENTRY_TEXTS_BYTES];
+    struct str values[N_ENTRY_FIELDS];
+    struct entry e = sample(vec, 64), back;
+    struct errmsg why = {0};
+    entry_write(&e, values, texts);
+    REQUIRE(entry_read(e.id, values, EF_VECTOR + 1, true, &back, &why) == OK);
+    CHECK(!back.ns.n && back.trust == TRUST_CLIENT && !back.epoch && !back.answer_hash);
+}
+
+TEST(a_curated_answer_fits_its_tenant_namespace_model_and_length)
+{
+    unsigned char vec[128];
+    struct entry e = sample(vec, 64);
+    e.model = STR("");
+    struct cache_key k = {.curated = {{5, 6}, {7, 8}},
+                          .kind = OPENAI_CHAT,
+                          .tenant = STR("t"),
+                          .model = STR("any"),
+                          .ns = STR("faq"),
+                          .max_tokens = -1};
+    CHECK(entry_fits_curated(&e, &k, k.curated[0]) && !entry_fits_curated(&e, &k, k.curated[1]));
+    struct cache_key other = k;
+    other.tenant = STR("u");
+    CHECK(!entry_fits_curated(&e, &other, other.curated[0]));
+    other = k, other.ns = STR("");
+    CHECK(!entry_fits_curated(&e, &other, other.curated[0]));
+    other = k, other.max_tokens = 8;
+    CHECK(!entry_fits_curated(&e, &other, other.curated[0]));
+    e.model = STR("m");
+    CHECK(!entry_fits_curated(&e, &k, k.curated[0]));
+    e.model = STR(""), e.tenant = STR("*"), e.partition = k.curated[1];
+    CHECK(entry_fits_curated(&e, &k, k.curated[1]));
 }
 
 TEST(an_entry_answers_only_the_key_it_was_made_for)

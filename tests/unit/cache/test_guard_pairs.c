@@ -48,8 +48,9 @@ static double cosine(struct embedder *em, struct str a, struct str b)
 static bool is_hit(const struct tally *t, struct str a, struct str b, const struct guard_verdict *v)
 {
     if (v->same) return true;
-    return v->allowed && t->embedder &&
-           policy_decide(&t->policy, v, cosine(t->embedder, a, b), 0).hit;
+    if (!v->allowed || !t->embedder) return false;
+    struct policy_view view = {cosine(t->embedder, a, b), -1, v->language, 0};
+    return policy_decide(&t->policy, &view).hit;
 }
 
 static void count_kind(struct tally *t, struct str kind)

@@ -1,0 +1,122 @@
+/* chain.c - see chain.h. */
+#include "cache/chain.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *const chain_step_names[N_CHAIN_STEPS] = {"topic",  "veto",     "trust", "guards",
+                                                     "places", "verifier", "rival", "policy"};
+
+static void say(struct chain_item *x, const char *reason)
+{
+    snprintf(x->reason, sizeof x->reason, "%s", reason);
+}
+
+static void refuse(struct chain_item *x, enum chain_step step, const char *reason)
+{
+    x->open = false;
+    x->step = step;
+    say(x, reason);
+}
+
+static void hit(struct chain_item *x, const char *reason)
+{
+    x->open = false;
+    x->hit = true;
+    say(x, reason);
+}
+
+static bool is_vetoed(const struct chain_item *x)
+{
+    return x->text_vetoed || x->c.veto >= x->c.cosine;
+}
+
+static void screen_one(const struct chain_rules *r, struct str question, struct chain_item *x)
+{
+    const struct cache_knobs *k = r->knobs;
+    double floor = r->client_min > r->policy.floor ? r->client_min : r->policy.floor;
+    x->threshold = floor;
+    x->open = true;
+    if (x->c.cosine < r->policy.floor) {
+        refuse(x, CHAIN_TOPIC, "below_floor");
+        return;
+    }
+    if (k->vetoes && is_vetoed(x)) {
+        refuse(x, CHAIN_VETO, "veto");
+        return;
+    }
+    if (x->c.own->trust < k->trust_min) {
+        refuse(x, CHAIN_TRUST, "untrusted");
+        return;
+    }
+    guard_check_without(r->guard, k->guards_off, question, x->c.q->text, &x->guard);
+    if (!x->guard.allowed) {
+        refuse(x, CHAIN_GUARDS, "");
+        snprintf(x->reason, sizeof x->reason, "guard:%s", x->guard.refused_by);
+        x->threshold = policy_threshold(&r->policy, x->guard.language, r->client_min);
+    } else if (x->guard.same && k->same_words && x->c.cosine >= floor) {
+        hit(x, x->c.q->judged ? "semantic:wording" : "semantic:same");
+    }
+}
+
+size_t chain_screen(const struct chain_rules *r, struct str question, struct chain_item *items,
+                    size_t n)
+{
+    size_t open = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct chain_item *x = &items[i];
+        x->hit = false;
+        x->verifier = -1;
+        screen_one(r, question, x);
+        if (!x->open) continue;
+        if (open < (size_t)r->knobs->verify_top)
+            open++;
+        else
+            refuse(x, CHAIN_PLACES, "too_many");
+    }
+    return open;
+}
+
+static bool has_close_rival(const struct chain_rules *r, const struct chain_item *x)
+{
+    return r->knobs->rival_margin > 0 && x->c.rival >= 0 &&
+           x->c.cosine - x->c.rival < r->knobs->rival_margin;
+}
+
+static void settle_one(const struct chain_rules *r, struct chain_item *x)
+{
+    struct policy_view v = {.cosine = x->c.cosine,
+                            .verifier = r->knobs->verifier ? x->verifier : -1,
+                            .language = x->guard.language,
+                            .client_min = r->client_min};
+    struct policy_decision d = policy_decide(&r->policy, &v);
+    x->threshold = d.threshold;
+    if (!d.hit)
+        refuse(x, d.by_verifier ? CHAIN_VERIFIER : CHAIN_POLICY, d.reason);
+    else if (has_close_rival(r, x))
+        refuse(x, CHAIN_RIVAL, "rival");
+    else
+        hit(x, d.reason);
+}
+
+/* Explained word by word first, then by what the verifier says, then by similarity. */
+static bool better(const struct chain_item *a, const struct chain_item *b)
+{
+    if (a->guard.same != b->guard.same) return a->guard.same;
+    if (a->verifier != b->verifier) return a->verifier > b->verifier;
+    return a->c.cosine > b->c.cosine;
+}
+
+size_t chain_settle(const struct chain_rules *r, struct chain_item *items, size_t n, size_t *order)
+{
+    size_t hits = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (items[i].open) settle_one(r, &items[i]);
+        if (!items[i].hit) continue;
+        size_t at = hits++;
+        for (; at > 0 && better(&items[i], &items[order[at - 1]]); at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
+    return hits;
+}

@@ -1,0 +1,56 @@
+/* chain.h - the decision on candidates, cheap to dear. Every step can only refuse, and names itself:
+ *   topic     the nearest wording is below the topic floor                        below_floor
+ *   veto      the question, or a nearer one, was judged not to get this answer    veto
+ *   trust     the entry is set aside, or its writer not trusted enough            quarantined, untrusted
+ *   guards    a rule about language refuses (cache/guard.h)                       guard:NAME
+ *             (questions of which every word is explained pass all that follows)
+ *   places    better candidates have used up the verifier's places                too_many
+ *   verifier  the trained verifier does not say yes                               verifier
+ *   rival     a question with another answer is as near                           rival
+ *   policy    the threshold, or what was learnt about the entry                   below_threshold, bound:...
+ * Pure: between chain_screen and chain_settle whoever owns a verifier fills in what it says, or does not. */
+#ifndef DEJA_CACHE_CHAIN_H
+#define DEJA_CACHE_CHAIN_H
+#include "cache/candidates.h"
+#include "cache/policy.h"
+
+enum chain_step {
+    CHAIN_TOPIC,
+    CHAIN_VETO,
+    CHAIN_TRUST,
+    CHAIN_GUARDS,
+    CHAIN_PLACES,
+    CHAIN_VERIFIER,
+    CHAIN_RIVAL,
+    CHAIN_POLICY,
+    N_CHAIN_STEPS
+};
+extern const char *const chain_step_names[N_CHAIN_STEPS];
+
+struct chain_rules {
+    const struct guard *guard;
+    const struct cache_knobs *knobs;
+    struct policy policy;
+    double client_min; /* lowest cosine the client asks for; 0 = none */
+};
+struct chain_item {
+    struct candidate c;
+    bool
+        text_vetoed; /* a text the guards call the same as the question forbids this entry; filled in by the caller */
+    /* filled in by the chain */
+    bool open;            /* neither refused nor a hit yet: to be shown to the verifier */
+    bool hit;             /* passed everything */
+    enum chain_step step; /* where it was refused */
+    struct guard_verdict guard;
+    double threshold; /* what the score was held against */
+    char reason[64];
+    double
+        verifier; /* probability that the answer fits; -1 = not asked: filled in by the caller while open */
+};
+/* Items best first. Everything up to the verifier. Returns how many are open. */
+size_t chain_screen(const struct chain_rules *r, struct str question, struct chain_item *items,
+                    size_t n);
+/* The rest. order[] gets the indices of the hits, best first; returns their number. */
+size_t chain_settle(const struct chain_rules *r, struct chain_item *items, size_t n, size_t *order);
+
+#endif

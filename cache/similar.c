@@ -1,0 +1,422 @@
+/* similar.c - the semantic step of a look-up: texts known to mean the same need no vector; else the question's vector, the nearest texts
+ * of its partitions, the decision chain on the entries they lead to, and the answer of the first that passes and is still there. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "cache/lookup.h"
+
+static void go_on(struct cache_lookup *l);
+
+/* --- the answer of an accepted entry */
+static void next_answer(struct cache_lookup *l);
+
+static bool fits(const struct cache_lookup *l, const struct accepted *a, const struct entry *e)
+{
+    struct hash128 part = partition_key(l->places[a->place]);
+    if (hash_eq(part, l->k->partition)) return entry_fits_partition(e, l->k);
+    return entry_fits_curated(e, l->k, part);
+}
+
+/* Is this the entry the index promised, and does its question still read as when it was judged? */
+static bool is_promised(const struct cache_lookup *l, const struct accepted *a,
+                        const struct entry *e)
+{
+    const struct question *own = partition_entry(l->places[a->place], e->id);
+    return own && str_eq(own->text, e->question) && fits(l, a, e) && lookup_may_use(l, e);
+}
+
+static bool serve_accepted(struct cache_lookup *l, const struct entry *e)
+{
+    const struct accepted *a = &l->accepted[l->tried - 1];
+    if (!is_promised(l, a, e)) return false;
+    l->found.similarity = a->similarity;
+    l->found.threshold = a->threshold;
+    return lookup_serve(l, e, CACHE_SEMANTIC, a->reason);
+}
+
+static void got_answer(void *arg, enum err code, const struct redis_reply *reply)
+{
+    struct cache_lookup *l = arg;
+    l->pending--;
+    if (!l->cb) {
+        lookup_settle(l);
+        return;
+    }
+    const struct accepted *a = &l->accepted[l->tried - 1];
+    struct str values[N_ENTRY_FIELDS];
+    struct entry e;
+    struct errmsg why = {0};
+    if (code != OK) {
+        lookup_miss(l, "redis_unavailable");
+        return;
+    }
+    bool there = cache_reply_values(reply, values);
+    if (!there || entry_read(a->id, values, N_ENTRY_FIELDS, true, &e, &why) != OK) {
+        if (there) {
+            metric_add(l->c->m.corrupt, 1);
+            log_limited(LOG_WARN, "cache", "an entry in Redis cannot be read: %s", why.text);
+        }
+        /* gone or spoilt: the index must not promise it again */
+        partition_remove(l->places[a->place], a->id);
+        next_answer(l);
+        return;
+    }
+    lookup_remember(l, &e);
+    if (!serve_accepted(l, &e)) next_answer(l);
+}
+
+static void next_answer(struct cache_lookup *l)
+{
+    while (l->tried < l->n_accepted && l->tried < ANSWERS_TRIED_MAX) {
+        const struct accepted *a = &l->accepted[l->tried++];
+        const struct entry *e = store_get(l->c->store, a->id);
+        if (e && serve_accepted(l, e)) return;
+        if (e || !l->c->redis) continue;
+        l->pending++;
+        cache_redis_read(l->c, a->id, false, true, got_answer, l);
+        return;
+    }
+    l->n_accepted = l->tried = 0;
+    if (l->vec)
+        lookup_miss(l, "entry_gone");
+    else
+        go_on(l);
+}
+
+/* --- deciding */
+static void count_step(struct cache *c, const struct chain_item *x)
+{
+    if (x->hit) {
+        metric_add(c->m.passed, 1);
+        return;
+    }
+    metric_add(c->m.refused[x->step], 1);
+    if (x->step != CHAIN_GUARDS) return;
+    char label[64];
+    snprintf(label, sizeof label, "guard=\"%s\"", x->guard.refused_by);
+    metric_add(metrics_get(c->registry, METRIC_COUNTER, "deja_cache_guard_refusals_total", label,
+                           "candidates a guard refused", 0, 0),
+               1);
+}
+
+/* The nearest one that was refused is told of, unless something is served. */
+static void note_near_miss(struct cache_lookup *l, const struct chain_item *x)
+{
+    if (l->found.entry_id[0] || x->step == CHAIN_TOPIC) return;
+    hash_hex(x->c.own->id, l->found.entry_id);
+    l->found.similarity = x->c.cosine;
+    l->found.threshold = x->threshold;
+    lookup_say(l, x->reason);
+}
+
+/* Removed, expired and worthless ones go out of the index here. */
+static const struct question *alive(struct cache_lookup *l, struct partition *p,
+                                    const struct question *q, int64_t now)
+{
+    if (q && (q->expires_s <= now || (!q->judged && marks_void(l->c->marks, &q->scope)))) {
+        partition_remove(p, q->id);
+        return NULL;
+    }
+    return q;
+}
+
+static size_t near_texts(struct cache_lookup *l, struct near_text *out, int *place_of)
+{
+    int64_t now = clock_wall_s();
+    size_t n = 0, at[PLACES_MAX] = {0};
+    for (int p = 0; p < l->n_places; p++) /* nothing may be removed once pointers are taken */
+        for (size_t i = 0; i < l->n_hits[p]; i++) {
+            const struct question *q = partition_question(l->places[p], l->hits[p][i].id);
+            q = alive(l, l->places[p], q, now);
+            if (q && q->judged)
+                (void)alive(l, l->places[p], partition_entry(l->places[p], q->entry), now);
+        }
+    for (;;) { /* merged, best first; a curated one before an equal other */
+        int best = -1;
+        for (int p = 0; p < l->n_places; p++)
+            if (at[p] < l->n_hits[p] &&
+                (best < 0 || l->hits[p][at[p]].score > l->hits[best][at[best]].score))
+                best = p;
+        if (best < 0) return n;
+        const struct vector_hit *h = &l->hits[best][at[best]++];
+        const struct question *q = partition_question(l->places[best], h->id);
+        if (!q) continue;
+        place_of[n] = best;
+        out[n++] = (struct near_text){q, q->judged ? partition_entry(l->places[best], q->entry) : q,
+                                      (double)h->score};
+    }
+}
+
+static bool text_vetoes(const struct cache_lookup *l, struct hash128 entry)
+{
+    for (size_t i = 0; i < l->n_vetoed; i++)
+        if (hash_eq(l->vetoed[i], entry)) return true;
+    return false;
+}
+
+static int place_of_candidate(const struct near_text *texts, const int *place_of,
+                              const struct candidate *c)
+{
+    size_t i = 0;
+    while (texts[i].q != c->q)
+        i++;
+    return place_of[i];
+}
+
+static void judge(struct cache_lookup *l)
+{
+    struct cache *c = l->c;
+    struct near_text texts[PLACES_MAX * HITS_OF_PLACE_MAX];
+    int place_of[PLACES_MAX * HITS_OF_PLACE_MAX];
+    struct candidate found[CANDIDATES_MAX];
+    struct chain_item items[CANDIDATES_MAX] = {0};
+    size_t order[CANDIDATES_MAX];
+    size_t n_texts = near_texts(l, texts, place_of);
+    size_t n = candidates_gather(texts, n_texts, found, (size_t)l->knobs.top_k);
+    struct chain_rules rules = {.guard = c->guard,
+                                .knobs = &l->knobs,
+                                .policy = policy_with(&c->shipped, &l->knobs),
+                                .client_min = l->o.threshold_min};
+    lookup_say(l, n ? "below_floor" : "empty");
+    for (size_t i = 0; i < n; i++) {
+        items[i].c = found[i];
+        items[i].text_vetoed = text_vetoes(l, found[i].own->id);
+    }
+    (void)chain_screen(&rules, l->k->user_text, items, n);
+    l->n_accepted = chain_settle(&rules, items, n, order);
+    for (size_t i = 0; i < l->n_accepted; i++) {
+        const struct chain_item *x = &items[order[i]];
+        l->accepted[i] = (struct accepted){.id = x->c.own->id,
+                                           .place = place_of_candidate(texts, place_of, &x->c),
+                                           .similarity = x->c.cosine,
+                                           .threshold = x->threshold};
+        snprintf(l->accepted[i].reason, sizeof l->accepted[i].reason, "%.31s", x->reason);
+    }
+    for (size_t i = 0; i < n; i++) {
+        count_step(c, &items[i]);
+        if (!items[i].hit) note_near_miss(l, &items[i]);
+    }
+    if (l->n_accepted)
+        next_answer(l);
+    else
+        lookup_finish(l);
+}
+
+/* --- searching */
+static void run_search(void *arg) /* a worker */
+{
+    struct cache_lookup *l = arg;
+    for (int i = 0; i < l->n_places; i++) {
+        size_t judged = partition_judged(l->places[i]), extra = HITS_OF_PLACE_MAX - CANDIDATES_MAX;
+        size_t k = (size_t)l->knobs.top_k + (judged < extra ? judged : extra);
+        l->n_hits[i] = partition_search(l->places[i], l->vec, k, l->hits[i]);
+    }
+}
+
+static void searched(void *arg, bool cancelled)
+{
+    struct cache_lookup *l = arg;
+    l->pending--;
+    if (!l->cb)
+        lookup_settle(l);
+    else if (cancelled)
+        lookup_miss(l, "search_cancelled");
+    else
+        judge(l);
+}
+
+static void search(struct cache_lookup *l)
+{
+    size_t n = 0;
+    for (int i = 0; i < l->n_places; i++)
+        n += partition_count(l->places[i]);
+    if (l->c->workers && n > SEARCH_INLINE_MAX) {
+        l->pending++;
+        if (workers_submit(l->c->workers, l->c->loop, run_search, searched, l) == OK) return;
+        l->pending--;
+        lookup_miss(l, "busy");
+        return;
+    }
+    run_search(l);
+    judge(l);
+}
+
+/* --- the same text, or all words of it explained: no vector needed */
+static void forbid(struct cache_lookup *l, const struct question *q)
+{
+    for (size_t i = 0; i < q->n_vetoed && l->n_vetoed < WORDING_VETOES_MAX; i++)
+        l->vetoed[l->n_vetoed++] = q->vetoed[i];
+}
+
+static bool same_words(const struct cache_lookup *l, const struct question *q)
+{
+    struct guard_verdict v;
+    if (str_eq(q->text, l->k->user_text)) return true;
+    guard_check_without(l->c->guard, l->knobs.guards_off, l->k->user_text, q->text, &v);
+    return v.same;
+}
+
+static void accept_text(struct cache_lookup *l, int place, const struct question *q)
+{
+    if (l->n_accepted == CANDIDATES_MAX || (!q->entry.hi && !q->entry.lo)) return;
+    struct accepted *a = &l->accepted[l->n_accepted++];
+    *a = (struct accepted){.id = q->entry, .place = place, .similarity = 1};
+    snprintf(a->reason, sizeof a->reason, "%s", q->judged ? "semantic:wording" : "semantic:same");
+}
+
+static void drop_forbidden(struct cache_lookup *l)
+{
+    int64_t now = clock_wall_s();
+    size_t kept = 0;
+    for (size_t i = 0; i < l->n_accepted; i++) {
+        struct accepted a = l->accepted[i];
+        struct partition *p = l->places[a.place];
+        const struct question *own = alive(l, p, partition_entry(p, a.id), now);
+        if (own && own->trust >= l->knobs.trust_min && !(l->knobs.vetoes && text_vetoes(l, a.id)))
+            l->accepted[kept++] = a;
+    }
+    l->n_accepted = kept;
+}
+
+/* True when some entry's answer is on its way. */
+static bool try_texts(struct cache_lookup *l)
+{
+    uint64_t normal = guard_normal(l->c->guard, l->k->user_text);
+    l->texts_tried = true;
+    for (int i = 0; i < l->n_places; i++) {
+        struct partition_walk walk = {0};
+        const struct question *q;
+        while ((q = partition_same_text(l->places[i], l->k->user_text, normal, &walk))) {
+            if (!same_words(l, q)) continue;
+            forbid(l, q);
+            accept_text(l, i, q);
+        }
+    }
+    drop_forbidden(l);
+    /* a client that wants a least similarity gets it measured */
+    if (!l->knobs.same_words || l->o.threshold_min > 0) l->n_accepted = 0;
+    if (!l->n_accepted) return false;
+    metric_add(l->c->m.texts, 1);
+    next_answer(l);
+    return true;
+}
+
+/* --- the vector and the partitions, whichever comes first */
+static void got_vector(void *arg, enum err code, const float *vec)
+{
+    struct cache_lookup *l = arg;
+    l->pending--;
+    if (!l->cb) {
+        lookup_settle(l);
+        return;
+    }
+    if (code != OK) {
+        lookup_miss(l, code == ERR_TIMEOUT       ? "embedder_timeout"
+                       : code == ERR_TOO_LARGE   ? "skipped:long_text"
+                       : code == ERR_UNSUPPORTED ? "skipped:unknown_script"
+                                                 : "embedder_unavailable");
+        return;
+    }
+    l->vec = xmalloc(l->c->dim * sizeof *vec);
+    memcpy(l->vec, vec, l->c->dim * sizeof *vec);
+    search(l);
+}
+
+static void embed(struct cache_lookup *l)
+{
+    l->pending++;
+    enum err code = cache_embed(l->c, l->k->user_text, l->c->o.embed_deadline_ms, got_vector, l);
+    if (code == OK) return;
+    l->pending--;
+    lookup_miss(l, code == ERR_FULL        ? "embedder_busy"
+                   : code == ERR_TOO_LARGE ? "skipped:long_text"
+                                           : "embedder_unavailable");
+}
+
+/* Everything that will be loaded is. */
+static void go_on(struct cache_lookup *l)
+{
+    bool empty = true, complete = true;
+    for (int i = 0; i < l->n_places; i++) {
+        empty = empty && !partition_count(l->places[i]);
+        complete = complete && partition_state(l->places[i]) == PARTITION_LOADED;
+    }
+    if (empty)
+        lookup_miss(l, complete ? "empty" : "index_loading");
+    else if (l->texts_tried || !try_texts(l))
+        embed(l);
+}
+
+static void partition_ready(void *arg)
+{
+    struct cache_lookup *l = arg;
+    l->pending--;
+    if (!l->cb)
+        lookup_settle(l);
+    else if (l->loads && !--l->loads) { /* else patience is over */
+        loop_timer_stop(l->patience);
+        go_on(l);
+    }
+}
+
+static void out_of_patience(void *arg)
+{
+    struct cache_lookup *l = arg;
+    if (!l->cb || !l->loads) return;
+    l->loads = 0;
+    lookup_miss(l, "index_loading"); /* what is not there yet might forbid what is */
+}
+
+static bool take_places(struct cache_lookup *l)
+{
+    const struct hash128 keys[PLACES_MAX] = {l->k->curated[0], l->k->curated[1], l->k->partition};
+    for (int i = 0; i < PLACES_MAX; i++) {
+        struct partition *p =
+            keys[i].hi || keys[i].lo ? partitions_get(l->c->partitions, keys[i], true) : NULL;
+        if (!p) continue;
+        partition_ref(p);
+        l->places[l->n_places++] = p;
+        if (!l->c->redis && partition_state(p) == PARTITION_PARTIAL)
+            partition_set_state(p, PARTITION_LOADED);
+    }
+    return l->n_places > 0;
+}
+
+void lookup_similar(struct cache_lookup *l)
+{
+    struct cache *c = l->c;
+    if (l->o.skip_semantic || !l->knobs.semantic || !c->partitions) {
+        if (!l->found.reason[0])
+            lookup_say(l, l->o.skip_semantic || !l->knobs.semantic ? "no_entry"
+                                                                   : "skipped:no_embedder");
+        lookup_finish(l);
+        return;
+    }
+    if (!l->k->semantic_allowed) {
+        snprintf(l->found.reason, sizeof l->found.reason, "skipped:%s",
+                 l->k->why_not ? l->k->why_not : "not_allowed");
+        lookup_finish(l);
+        return;
+    }
+    if (!take_places(l)) {
+        lookup_miss(l, "index_unavailable");
+        return;
+    }
+    for (int i = 0; i < l->n_places; i++) {
+        if (partition_state(l->places[i]) == PARTITION_LOADED) continue;
+        l->pending++;
+        l->loads++;
+        if (!cache_await_partition(c, l->places[i], partition_ready, l))
+            l->pending--, l->loads--; /* Redis is away: what is here must do */
+    }
+    if (!l->loads) {
+        go_on(l);
+        return;
+    }
+    loop_timer_free(l->patience);
+    l->patience = loop_timer_new(c->loop, out_of_patience, l);
+    loop_timer_arm(l->patience, (uint64_t)c->o.redis_deadline_ms);
+}
