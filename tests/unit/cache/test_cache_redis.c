@@ -3,101 +3,7 @@
  * Method: a real redis-server on a unix socket, two caches on one loop, a tiny encoder. */
 #include "cache/cache.h"
 
-#include "tests/check.h"
-#include "tests/unit/base/redis_fixture.h"
-#include "tests/unit/cache/cache_rig.h"
-
-struct replica {
-    struct redis *link;
-    struct cache *cache;
-};
-struct rig {
-    struct fixture f;
-    struct embedder *embedder;
-    struct workers *workers;
-    struct metrics *metrics;
-    struct replica a, b;
-};
-
-static bool synced(void *arg)
-{
-    struct cache_stats s;
-    cache_stats(((struct replica *)arg)->cache, &s);
-    return s.synced && s.redis_usable;
-}
-
-static bool open_replica(struct rig *r, struct replica *x)
-{
-    struct errmsg e = {0};
-    struct redis_options ro = {.url = r->f.url, .command_timeout_ms = 200};
-    struct cache_options o = {.ns = "test",
-                              .exact = true,
-                              .semantic = true,
-                              .embed_deadline_ms = 5000,
-                              .redis_deadline_ms = 1000,
-                              .secret = 7,
-                              .redis_url = r->f.url};
-    bool ok = redis_open(&x->link, r->f.loop, &ro, &e) == OK &&
-              cache_open(&x->cache, r->f.loop, x->link, r->embedder, r->workers, r->metrics, &o,
-                         &e) == OK;
-    if (!ok) printf("    %s\n", e.text);
-    return ok && rig_until(r->f.loop, synced, x, 5000);
-}
-
-static void close_replica(struct replica *x)
-{
-    cache_close(x->cache);
-    redis_close(x->link);
-    x->cache = NULL;
-    x->link = NULL;
-}
-
-static bool open_rig(struct rig *r, bool two)
-{
-    struct errmsg e = {0};
-    struct embedder_options eo = {0};
-    memset(r, 0, sizeof *r);
-    if (!fixture_open(&r->f) || embedder_open(&r->embedder, RIG_EMBEDDER, &eo, &e) != OK)
-        return false;
-    r->metrics = metrics_new();
-    r->workers = workers_new(1, 64);
-    return open_replica(r, &r->a) && (!two || open_replica(r, &r->b));
-}
-
-static void close_rig(struct rig *r)
-{
-    if (r->a.cache) close_replica(&r->a);
-    if (r->b.cache) close_replica(&r->b);
-    embedder_close(r->embedder);
-    workers_free(r->workers);
-    fixture_close(&r->f);
-    metrics_free(r->metrics);
-}
-
-static void run(struct rig *r, int ms)
-{
-    rig_until(r->f.loop, NULL, NULL, ms);
-}
-static struct rig_found find(struct rig *r, struct replica *x, const char *q)
-{
-    return rig_find(r->f.loop, x->cache, q);
-}
-
-/* Looks up until the result is the wanted one or a second is over. */
-static struct rig_found find_within_a_second(struct rig *r, struct replica *x, const char *q,
-                                             enum cache_result want)
-{
-    uint64_t until = clock_ms() + 1000;
-    struct rig_found f = find(r, x, q);
-    while (f.result != want && clock_ms() < until) {
-        run(r, 20);
-        f = find(r, x, q);
-    }
-    return f;
-}
-
-#define NEEDS_SERVER()                                                                             \
-    if (!fixture_server_exists()) SKIP("no redis-server in PATH")
+#include "tests/unit/cache/replica_rig.h"
 
 TEST(a_replica_sees_what_another_kept_exactly_and_similarly)
 {
@@ -301,21 +207,6 @@ TEST(redis_forgets_entries_after_their_time)
     CHECK_INT(find(&r, &r.b, "How do I reset my password?").result, CACHE_MISS);
     CHECK_INT(find(&r, &r.b, "How can I reset my password?").result, CACHE_MISS);
     close_rig(&r);
-}
-
-struct reply_seen {
-    bool came;
-    enum redis_kind kind;
-    char text[160];
-};
-static void note_reply(void *arg, enum err code, const struct redis_reply *reply)
-{
-    struct reply_seen *s = arg;
-    s->came = true;
-    if (code != OK) return;
-    s->kind = reply->kind;
-    snprintf(s->text, sizeof s->text, "%.*s", (int)reply->text.n,
-             reply->text.p ? reply->text.p : "");
 }
 
 TEST(the_functions_refuse_wrong_arguments_with_what_would_be_right)
