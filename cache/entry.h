@@ -3,7 +3,7 @@
  * vector are checked, and whether an entry fits a key is asked again on every hit. Pure; no clock.
  *
  * Fields, version 1: v check part tenant model kind q a created ttl tags ptok ctok lat emb, vec (f16, little endian), and, absent in
- * what earlier programs wrote, ns trust ep ah. The same list of fields reads judged wordings (cache/wording.h), which add role of not by. */
+ * what earlier programs wrote, ns trust ep ah. The same list reads judged wordings (cache/wording.h): they add role of not by. */
 #ifndef DEJA_CACHE_ENTRY_H
 #define DEJA_CACHE_ENTRY_H
 #include "cache/cache.h"
@@ -72,7 +72,7 @@ void entry_free(struct entry *e);
  * on may be absent, and EF_ANSWER when need_answer is false. ERR_CORRUPT says which field; ERR_UNSUPPORTED: written by a later version. */
 MUST enum err entry_read(struct hash128 id, const struct str *values, size_t n, bool need_answer,
                          struct entry *out, struct errmsg *e);
-/* The values of an entry as Redis gets them, from N_ENTRY_WRITTEN on absent. texts: where numbers are written, at least ENTRY_TEXTS_BYTES. */
+/* The values of an entry as Redis gets them, from N_ENTRY_WRITTEN on absent. texts: where numbers are written. */
 enum { ENTRY_TEXTS_BYTES = 400 };
 void entry_write(const struct entry *e, struct str values[N_ENTRY_FIELDS],
                  char texts[ENTRY_TEXTS_BYTES]);

@@ -1,6 +1,6 @@
 /* partition.h - the questions that may stand for each other as far as everything around them goes: one vector index for each
- * partition hash, made when first used, the least recently used one forgotten first. Holds texts and vectors, never answers: the questions of
- * entries, and texts judged to ask the same or not.
+ * partition hash, made when first used, the least recently used one forgotten first. Holds texts and vectors, never answers: the
+ * questions of entries, and texts judged to ask the same or not.
  * Threading: the loop's thread, but partition_search may run on a worker while the loop goes on adding and removing. */
 #ifndef DEJA_CACHE_PARTITION_H
 #define DEJA_CACHE_PARTITION_H
