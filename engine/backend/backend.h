@@ -99,6 +99,7 @@ struct rope_options {
     int pos_max;               /* positions 0..pos_max-1 */
     bool half_split;           /* pairs (i, i + dims/2) (qwen2, gemma); false: (2i, 2i+1) (llama) */
     const float *freq_factors; /* f32[dims/2] divides each frequency, or NULL */
+    float magnitude;           /* what is turned also grows by it (yarn, longrope); 0 means 1 */
 };
 /* ERR_FULL: no memory for the table (pos_max * dims * 4 bytes). */
 MUST enum err rope_new(struct rope **out, const struct rope_options *o, struct errmsg *e);

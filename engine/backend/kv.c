@@ -30,14 +30,15 @@ enum err rope_new(struct rope **out, const struct rope_options *o, struct errmsg
         return err_set(e, ERR_FULL, "no memory for rotations of %d positions (%zu bytes)",
                        o->pos_max, bytes);
     double scale = o->linear_scale > 0 ? o->linear_scale : 1;
+    double magnitude = o->magnitude > 0 ? (double)o->magnitude : 1;
     int half = o->dims / 2;
     for (int i = 0; i < half; i++) {
         double freq =
             pow(o->base, -2.0 * i / o->dims) / (o->freq_factors ? o->freq_factors[i] : 1.0);
         for (int pos = 0; pos < o->pos_max; pos++) {
             float *t = table + ((size_t)pos * (size_t)half + (size_t)i) * 2;
-            t[0] = (float)cos(pos / scale * freq);
-            t[1] = (float)sin(pos / scale * freq);
+            t[0] = (float)(magnitude * cos(pos / scale * freq));
+            t[1] = (float)(magnitude * sin(pos / scale * freq));
         }
     }
     struct rope *r = xcalloc(1, sizeof *r);

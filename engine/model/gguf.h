@@ -76,7 +76,7 @@ MUST enum err gguf_i32_array(const struct gguf *g, const char *key, int32_t **ou
                              struct errmsg *e);
 MUST enum err gguf_f32_array(const struct gguf *g, const char *key, float **out, size_t *n,
                              struct errmsg *e);
-/* An array of 8-bit integers as bytes, borrowed. */
+/* An array of 8-bit integers or of bools as bytes, borrowed. */
 MUST enum err gguf_bytes(const struct gguf *g, const char *key, struct str *out, struct errmsg *e);
 
 /* "u32", "string", "array of i32".. of a key for messages; "nothing" when missing. Static text. */

@@ -316,7 +316,8 @@ enum err gguf_bytes(const struct gguf *g, const char *key, struct str *out, stru
 {
     const struct gguf_pair *pair = find(g, key);
     if (!pair) return missing(key, e);
-    if (pair->type != GGUF_ARRAY || (pair->element != GGUF_U8 && pair->element != GGUF_I8))
+    if (pair->type != GGUF_ARRAY ||
+        (pair->element != GGUF_U8 && pair->element != GGUF_I8 && pair->element != GGUF_BOOL))
         return wrong_type(key, "array of u8", pair, e);
     *out = (struct str){(const char *)pair->value, pair->n};
     return OK;

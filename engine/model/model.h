@@ -1,4 +1,4 @@
-/* model.h - a decoder language model read from a GGUF file (architectures llama, qwen2), and its KV cache.
+/* model.h - a decoder language model read from a GGUF file (architectures: arch.c), and its KV cache.
  * Owns weights (mmap'd or repacked), the paged KV storage and the scratch memory of one forward pass. Knows nothing
  * of requests, sampling or sockets. Who owns a KV block is sched/kv_pool's business; here blocks are numbers.
  * Threading: model_forward and the kv calls from one thread at a time (the engine's step thread); it uses its own
@@ -14,7 +14,7 @@ struct model;
 struct gguf; /* engine/model/gguf.h */
 
 struct model_info {
-    const char *arch; /* "llama", "qwen2" */
+    const char *arch; /* "llama", "qwen2" .. */
     const char *name; /* general.name, or the file's stem */
     int n_layer, n_embd, n_head, n_kv_head, head_dim, n_ff, n_vocab;
     int context_length;    /* positions the model was trained for */

@@ -58,7 +58,7 @@ static enum err check_decoder(const struct gguf *g, struct buf *summary, struct 
                    STR_FMT " decoder: %d layers, width %d, %d/%d heads of %d, feed-forward %d, "
                            "vocabulary %d, context %d, "
                            "%.1f MB of weights",
-                   STR_ARG(p.arch), p.n_layer, p.n_embd, p.n_head, p.n_kv_head, p.head_dim, p.n_ff,
+                   STR_ARG(p.name), p.n_layer, p.n_embd, p.n_head, p.n_kv_head, p.head_dim, p.n_ff,
                    p.n_vocab, p.context_length, (double)p.weight_bytes / 1e6);
     model_plan_fini(&p);
     return OK;

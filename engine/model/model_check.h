@@ -4,7 +4,7 @@
 #define DEJA_ENGINE_MODEL_MODEL_CHECK_H
 #include "base/buf.h"
 
-/* A decoder (llama, qwen2) or an encoder (bert). On OK appends one line that describes the file to summary (may be NULL). */
+/* A decoder (see arch.c) or an encoder (bert). On OK appends one line that describes the file to summary (may be NULL). */
 MUST enum err model_check(const char *path, struct buf *summary, struct errmsg *e);
 
 #endif

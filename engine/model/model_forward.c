@@ -1,7 +1,8 @@
-/* model_forward.c - one pass of a llama or qwen2 decoder over a flattened batch. See model.h.
- * Each layer: x += Wo attention(rope(Wq n), rope(Wk n), Wv n) with n = rmsnorm(x), then x += Wdown(silu(Wgate n) * Wup n)
- * (Touvron et al. 2023, section 2.2). The last layer runs its second half for the wanted rows only: the others were only
- * needed for their K and V. */
+/* model_forward.c - one pass of a decoder over a flattened batch. See model.h; what differs between architectures: arch.h.
+ * Each layer: x += P(Wo attention(rope(N(Wq n)), rope(N(Wk n)), Wv n)) with n = rmsnorm(x), then x += P(Wdown(act(Wgate n) * Wup n))
+ * (Touvron et al. 2023, section 2.2); N: norm of each head, P: norm of the result, where the architecture has them. The
+ * last layer runs its second half for the wanted rows only: the others were only needed for their K and V. */
+#include <math.h>
 #include <string.h>
 
 #include "engine/model/model_private.h"
@@ -39,28 +40,45 @@ static void project_qkv(struct model *m, const struct layer *l, int n_rows)
     backend_linear(m->be, &qkv);
 }
 
+static void norm_heads(struct model *m, const struct layer *l, int n_rows)
+{
+    if (!l->q_norm) return;
+    const struct model_plan *p = &m->plan;
+    backend_rmsnorm(m->be, m->q, l->q_norm, p->norm_eps, n_rows * p->n_head, p->head_dim, m->q);
+    backend_rmsnorm(m->be, m->k, l->k_norm, p->norm_eps, n_rows * p->n_kv_head, p->head_dim, m->k);
+}
+
+/* The way back into the residual stream: x += P(W x'), with P = identity where post_norm is NULL. */
+static void project_back(struct model *m, const struct matrix *w, struct linear *l,
+                         const float *post_norm)
+{
+    l->n_weights = 1;
+    l->weight[0] = w->weight;
+    l->bias[0] = w->bias;
+    l->out[0] = post_norm ? m->back : m->x;
+    l->accumulate = !post_norm;
+    backend_linear(m->be, l);
+    if (!post_norm) return;
+    int n = m->plan.n_embd;
+    backend_rmsnorm(m->be, m->back, post_norm, m->plan.norm_eps, l->n_rows, n, m->back);
+    backend_add(m->be, m->back, (size_t)l->n_rows * (size_t)n, m->x);
+}
+
 static void attend(struct model *m, int layer, const struct kv_rows *rows)
 {
-    const struct matrix *w = &m->layers[layer].attn_out;
+    const struct layer *l = &m->layers[layer];
     struct attention a = {
         .layer = layer,
         .n_heads = m->plan.n_head,
         .q = m->q,
         .scale = m->plan.attention_scale,
-        .window = m->plan.window,
+        .window = m->plan.layers[layer].window,
+        .softcap = m->plan.attn_softcap,
         .out = m->att,
     };
     backend_attention(m->be, m->kv, rows, &a);
-    struct linear out = {
-        .n_weights = 1,
-        .weight = {w->weight},
-        .bias = {w->bias},
-        .out = {m->x},
-        .accumulate = true,
-        .x = m->att,
-        .n_rows = rows->n_rows,
-    };
-    backend_linear(m->be, &out);
+    struct linear out = {.x = m->att, .n_rows = rows->n_rows};
+    project_back(m, &l->attn_out, &out, l->attn_post_norm);
 }
 
 static void feed_forward(struct model *m, const struct layer *l, int n_rows)
@@ -77,18 +95,11 @@ static void feed_forward(struct model *m, const struct layer *l, int n_rows)
         .n_rows = n_rows,
     };
     backend_linear(m->be, &widen);
-    struct linear narrow = {
-        .n_weights = 1,
-        .weight = {l->down.weight},
-        .bias = {l->down.bias},
-        .out = {m->x},
-        .accumulate = true,
-        .in = LINEAR_SILU_MUL,
-        .x = m->gate,
-        .x2 = m->up,
-        .n_rows = n_rows,
-    };
-    backend_linear(m->be, &narrow);
+    struct linear narrow = {.in = m->plan.arch->gelu ? LINEAR_GELU_MUL : LINEAR_SILU_MUL,
+                            .x = m->gate,
+                            .x2 = m->up,
+                            .n_rows = n_rows};
+    project_back(m, &l->down, &narrow, l->ffn_post_norm);
 }
 
 /* Moves the wanted rows of x and q to the front; rows then describes only them. */
@@ -110,15 +121,43 @@ static void keep_wanted(struct model *m, const struct model_batch *b, struct kv_
     rows->seq = m->out_seq;
 }
 
+static void embed(struct model *m, const struct model_batch *b)
+{
+    size_t n = (size_t)b->n_rows * (size_t)m->plan.n_embd;
+    backend_embed(m->be, m->token_embd, b->token, b->n_rows, false, m->x);
+    if (m->plan.arch->embed_scaled) backend_scale(m->be, sqrtf((float)m->plan.n_embd), n, m->x);
+}
+
+static void output_head(struct model *m, int n_rows, float *logits)
+{
+    struct linear head = {
+        .n_weights = 1,
+        .weight = {m->output ? m->output : m->token_embd},
+        .out = {logits},
+        .in = LINEAR_RMSNORM,
+        .x = m->x,
+        .norm_weight = m->output_norm,
+        .eps = m->plan.norm_eps,
+        .n_rows = n_rows,
+    };
+    backend_linear(m->be, &head);
+    float cap = m->plan.final_softcap;
+    if (!(cap > 0)) return;
+    for (size_t i = 0, n = (size_t)n_rows * (size_t)m->plan.n_vocab; i < n; i++)
+        logits[i] = cap * tanhf(logits[i] / cap);
+}
+
 void model_forward(struct model *m, const struct model_batch *b, float *logits)
 {
     check_batch(m, b);
     struct kv_rows rows = {
         .n_rows = b->n_rows, .pos = b->pos, .seq = b->seq, .block_table = b->block_table};
-    backend_embed(m->be, m->token_embd, b->token, b->n_rows, false, m->x);
+    embed(m, b);
     for (int i = 0; i < m->plan.n_layer; i++) {
-        project_qkv(m, &m->layers[i], b->n_rows);
-        struct rope_store store = {.rope = m->rope,
+        const struct layer *l = &m->layers[i];
+        project_qkv(m, l, b->n_rows);
+        norm_heads(m, l, b->n_rows);
+        struct rope_store store = {.rope = m->plan.layers[i].local_rope ? m->rope_local : m->rope,
                                    .layer = i,
                                    .n_heads = m->plan.n_head,
                                    .q = m->q,
@@ -128,19 +167,9 @@ void model_forward(struct model *m, const struct model_batch *b, float *logits)
         if (i == m->plan.n_layer - 1) keep_wanted(m, b, &rows);
         if (rows.n_rows == 0) return;
         attend(m, i, &rows);
-        feed_forward(m, &m->layers[i], rows.n_rows);
+        feed_forward(m, l, rows.n_rows);
     }
-    struct linear head = {
-        .n_weights = 1,
-        .weight = {m->output ? m->output : m->token_embd},
-        .out = {logits},
-        .in = LINEAR_RMSNORM,
-        .x = m->x,
-        .norm_weight = m->output_norm,
-        .eps = m->plan.norm_eps,
-        .n_rows = rows.n_rows,
-    };
-    backend_linear(m->be, &head);
+    output_head(m, rows.n_rows, logits);
 }
 
 size_t model_kv_block_bytes(const struct model *m)

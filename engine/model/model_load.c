@@ -44,10 +44,15 @@ static enum err load_weight(struct model *m, struct weight **out, const struct g
     return code ? err_prefix(e, code, "tensor " STR_FMT, STR_ARG(t->name)) : OK;
 }
 
+static float *vector_of(const struct gguf_tensor *t)
+{
+    return t ? tensor_to_f32(t) : NULL;
+}
+
 static enum err load_matrix(struct model *m, struct matrix *out, const struct plan_linear *p,
                             struct errmsg *e)
 {
-    if (p->bias) out->bias = tensor_to_f32(p->bias);
+    out->bias = vector_of(p->bias);
     return load_weight(m, &out->weight, p->weight, e);
 }
 
@@ -55,8 +60,12 @@ static enum err load_layer(struct model *m, struct layer *l, const struct plan_l
                            struct errmsg *e)
 {
     enum err code;
-    l->attn_norm = tensor_to_f32(p->attn_norm);
-    l->ffn_norm = tensor_to_f32(p->ffn_norm);
+    l->attn_norm = vector_of(p->attn_norm);
+    l->ffn_norm = vector_of(p->ffn_norm);
+    l->attn_post_norm = vector_of(p->attn_post_norm);
+    l->ffn_post_norm = vector_of(p->ffn_post_norm);
+    l->q_norm = vector_of(p->q_norm);
+    l->k_norm = vector_of(p->k_norm);
     if ((code = load_matrix(m, &l->q, &p->q, e)) || (code = load_matrix(m, &l->k, &p->k, e)) ||
         (code = load_matrix(m, &l->v, &p->v, e)) ||
         (code = load_matrix(m, &l->attn_out, &p->attn_out, e)) ||
@@ -86,18 +95,11 @@ static float *try_rows(int n_rows, int n)
 
 static enum err make_rope(struct model *m, struct errmsg *e)
 {
-    const struct model_plan *p = &m->plan;
-    float *factors = p->rope_freqs ? tensor_to_f32(p->rope_freqs) : NULL;
-    struct rope_options o = {
-        .base = p->rope_base,
-        .linear_scale = p->rope_linear_scale,
-        .dims = p->rope_dims,
-        .pos_max = m->context_max,
-        .half_split = p->rope_half_split,
-        .freq_factors = factors,
-    };
-    enum err code = rope_new(&m->rope, &o, e);
-    mem_free(factors);
+    bool local = false;
+    for (int i = 0; i < m->plan.n_layer; i++)
+        local = local || m->plan.layers[i].local_rope;
+    enum err code = model_rope_new(&m->rope, &m->plan, m->context_max, false, e);
+    if (!code && local) code = model_rope_new(&m->rope_local, &m->plan, m->context_max, true, e);
     return code;
 }
 
@@ -124,10 +126,11 @@ static enum err make_memory(struct model *m, struct errmsg *e)
     m->v = try_rows(rows, n_kv);
     m->gate = try_rows(rows, p->n_ff);
     m->up = try_rows(rows, p->n_ff);
+    if (p->arch->post_norms) m->back = try_rows(rows, p->n_embd);
     m->out_pos = try_calloc((size_t)rows, sizeof *m->out_pos);
     m->out_seq = try_calloc((size_t)rows, sizeof *m->out_seq);
     if (!m->x || !m->q || !m->att || !m->k || !m->v || !m->gate || !m->up || !m->out_pos ||
-        !m->out_seq)
+        !m->out_seq || (p->arch->post_norms && !m->back))
         return err_set(e, ERR_FULL, "no memory for batches of %d tokens: lower max_batch_tokens",
                        rows);
     return OK;
@@ -150,7 +153,7 @@ static char *display_name(const struct gguf *g, const char *path)
 static void fill_info(struct model *m, const char *path)
 {
     const struct model_plan *p = &m->plan;
-    m->arch = xstrndup(p->arch.p, p->arch.n);
+    m->arch = xstrndup(p->name.p, p->name.n);
     m->name = display_name(m->gguf, path);
     m->info = (struct model_info){
         .arch = m->arch,
@@ -221,8 +224,10 @@ static void free_layers(struct model *m)
         struct matrix *all[] = {&l->q, &l->k, &l->v, &l->attn_out, &l->gate, &l->up, &l->down};
         for (size_t j = 0; j < sizeof all / sizeof *all; j++)
             free_matrix(all[j]);
-        mem_free(l->attn_norm);
-        mem_free(l->ffn_norm);
+        float *norms[] = {l->attn_norm,     l->ffn_norm, l->attn_post_norm,
+                          l->ffn_post_norm, l->q_norm,   l->k_norm};
+        for (size_t j = 0; j < sizeof norms / sizeof *norms; j++)
+            mem_free(norms[j]);
     }
     mem_free(m->layers);
 }
@@ -233,13 +238,14 @@ void model_close(struct model *m)
     free_layers(m);
     weight_free(m->token_embd);
     weight_free(m->output);
-    float *arrays[] = {m->output_norm, m->x, m->q, m->att, m->k, m->v, m->gate, m->up};
+    float *arrays[] = {m->output_norm, m->x, m->q, m->att, m->k, m->v, m->gate, m->up, m->back};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         mem_free(arrays[i]);
     mem_free(m->out_pos);
     mem_free(m->out_seq);
     if (m->kv) kv_free(m->kv);
-    if (m->rope) rope_free(m->rope);
+    rope_free(m->rope);
+    rope_free(m->rope_local);
     backend_close(m->be);
     model_plan_fini(&m->plan);
     gguf_close(m->gguf);

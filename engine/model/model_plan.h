@@ -3,6 +3,7 @@
  * Threading: none of its own. Tensors are borrowed from the gguf. Private to engine/model. */
 #ifndef DEJA_ENGINE_MODEL_MODEL_PLAN_H
 #define DEJA_ENGINE_MODEL_MODEL_PLAN_H
+#include "engine/model/arch.h"
 #include "engine/model/gguf.h"
 
 enum { MODEL_LAYERS_MAX = 512 };
@@ -13,29 +14,52 @@ struct plan_linear {                  /* y = W x + b */
 };
 
 struct plan_layer {
-    const struct gguf_tensor *attn_norm, *ffn_norm; /* [n_embd] */
+    const struct gguf_tensor *attn_norm, *ffn_norm;           /* [n_embd] */
+    const struct gguf_tensor *q_norm, *k_norm;                /* [head_dim] or NULL */
+    const struct gguf_tensor *attn_post_norm, *ffn_post_norm; /* [n_embd] or NULL */
     struct plan_linear q, k, v, attn_out, gate, up, down;
+    int window;      /* attention sees so many positions, its own included; 0 = all */
+    bool local_rope; /* turns by model_plan.local_rope_base */
+};
+
+/* How positions become angles: see rope_plan_read. */
+enum rope_scaling { ROPE_SCALING_NONE, ROPE_SCALING_LINEAR, ROPE_SCALING_YARN, ROPE_SCALING_LONG };
+struct plan_rope {
+    int dims; /* leading dimensions of a head that turn */
+    double base, local_base;
+    enum rope_scaling scaling;
+    double factor;                   /* linear, yarn: how far positions are stretched */
+    int original_context;            /* yarn, longrope */
+    float beta_fast, beta_slow;      /* yarn: turns over original_context */
+    float magnitude;                 /* of a turned vector */
+    const struct gguf_tensor *freqs; /* [dims/2] divides frequencies, or NULL */
+    const struct gguf_tensor *f_short,
+        *f_long; /* longrope: the same up to and over original_context */
 };
 
 struct model_plan {
-    struct str arch; /* "llama" or "qwen2" */
+    struct str name; /* general.architecture */
+    const struct model_arch *arch;
     int n_layer, n_embd, n_head, n_kv_head, head_dim, n_ff, n_vocab, context_length;
-    int rope_dims;
-    bool rope_half_split;
-    double rope_base, rope_linear_scale;
+    struct plan_rope rope;
     float norm_eps, attention_scale;
-    int window; /* sliding attention window, 0 = none */
+    float attn_softcap, final_softcap; /* x -> c tanh(x/c) of scores and of logits; 0 = off */
     uint64_t weight_bytes;
     const struct gguf_tensor *token_embd;  /* [n_vocab][n_embd] */
     const struct gguf_tensor *output;      /* the same, NULL = tied to token_embd */
     const struct gguf_tensor *output_norm; /* [n_embd] */
-    const struct gguf_tensor *rope_freqs;  /* [rope_dims/2] or NULL */
     struct plan_layer *layers;             /* [n_layer], freed by model_plan_fini */
 };
 
 /* On failure *e names the key or tensor and what would be right, and there is nothing to free. */
 MUST enum err model_plan_read(struct model_plan *plan, const struct gguf *g, struct errmsg *e);
 void model_plan_fini(struct model_plan *plan);
+
+struct tensor_finder;
+/* model_rope.c: rope.* keys (head_dim must be there already), then the tensors of factors. "none", "linear", "yarn" and "longrope"
+ * are understood, others refused: computing them as something else would be wrong without a sign. */
+MUST enum err rope_plan_read(struct model_plan *p, const struct gguf *g, struct errmsg *e);
+MUST enum err rope_plan_find(struct model_plan *p, struct tensor_finder *f);
 
 /* Looks up a tensor of the wanted shape; shared with the encoder. cols = row length; rows 0 = a vector. Counts it in
  * *n_found so that strangers can be noticed. Missing: ERR_NOT_FOUND when optional (silently), else with a message. */

@@ -1,4 +1,4 @@
-/* model_private.h - what model_load.c and model_forward.c share; for no other file. */
+/* model_private.h - what model_load.c, model_rope.c and model_forward.c share; for no other file. */
 #ifndef DEJA_ENGINE_MODEL_MODEL_PRIVATE_H
 #define DEJA_ENGINE_MODEL_MODEL_PRIVATE_H
 #include "engine/backend/backend.h"
@@ -12,7 +12,9 @@ struct matrix {
 };
 
 struct layer {
-    float *attn_norm, *ffn_norm; /* [n_embd] */
+    float *attn_norm, *ffn_norm;           /* [n_embd] */
+    float *attn_post_norm, *ffn_post_norm; /* [n_embd] or NULL */
+    float *q_norm, *k_norm;                /* [head_dim] or NULL */
     struct matrix q, k, v, attn_out, gate, up, down;
 };
 
@@ -22,7 +24,7 @@ struct model {
     char *arch, *name;
     struct gguf *gguf;
     struct backend *be;
-    struct rope *rope;
+    struct rope *rope, *rope_local; /* local: NULL unless a layer has its own base */
     struct kv *kv;
     int n_blocks, block_tokens, max_rows, max_seqs, context_max;
 
@@ -36,8 +38,13 @@ struct model {
     float *q, *att;   /* [rows][n_head*head_dim] */
     float *k, *v;     /* [rows][n_kv_head*head_dim] */
     float *gate, *up; /* [rows][n_ff] */
+    float *back;      /* [rows][n_embd] or NULL: what is normalised before it joins x */
     int32_t *out_pos,
         *out_seq; /* [rows] positions and sequences of the rows whose logits are wanted */
 };
+
+/* model_rope.c: rotations of positions 0..pos_max-1; local: of the layers with a base of their own. */
+MUST enum err model_rope_new(struct rope **out, const struct model_plan *p, int pos_max, bool local,
+                             struct errmsg *e);
 
 #endif

@@ -133,6 +133,11 @@ TEST(greedy_text_of_the_tiny_qwen2_is_the_same_in_every_company)
     check_model(TEST_DATA "/tiny-qwen2-k.gguf");
 }
 
+TEST(greedy_text_of_the_tiny_gemma3_is_the_same_in_every_company)
+{
+    check_model(TEST_DATA "/tiny-gemma3.gguf");
+}
+
 TEST(sizes_that_cannot_work_are_refused_before_weights_are_read)
 {
     struct engine *g;
