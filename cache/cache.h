@@ -68,6 +68,17 @@ MUST enum err cache_key_make(struct cache *c, const struct openai_request *r,
 void cache_key_fini(struct cache_key *k);
 
 enum cache_result { CACHE_MISS, CACHE_EXACT, CACHE_SEMANTIC };
+/* An entry that was considered: what the decision chain (cache/chain.h) said of it. */
+struct cache_verdict {
+    char entry_id[36];
+    struct str question, wording; /* of the entry; the nearest text that leads to it */
+    bool hit;
+    const char *step; /* where it was refused: "topic" "veto" "trust" "guards" ...; "hit" */
+    const char *reason, *detail; /* detail: what a guard saw differ, for people; holds their text */
+    double similarity, threshold, verifier, veto, rival; /* -1 = none */
+    double shared, contained;                            /* content words, 0..1 */
+};
+enum { CACHE_NEAR_MAX = 3 };
 struct cache_found {
     enum cache_result result;
     const struct openai_answer *answer; /* hits; borrowed during the callback */
@@ -78,12 +89,18 @@ struct cache_found {
     char reason
         [64]; /* "exact", "semantic:policy", "guard:number", "guard:negation", "below_threshold", "embedder_timeout",
                                  * "redis_unavailable", "skipped:tools", "empty"... */
+    const struct cache_verdict *
+        near; /* misses: the nearest refused entries worth a second look, nearest first; borrowed */
+    size_t n_near;
 };
 struct cache_lookup_options {
     bool skip_exact, skip_semantic;
     double threshold_min;            /* client's x-deja-threshold: can only tighten; 0 = none */
     int64_t max_age_s;               /* -1 = any */
     const struct cache_knobs *knobs; /* copied; NULL = those the cache was opened with */
+    /* To see what would happen: every entry considered, before cb; such a look-up counts nowhere. NULL = a real one. Its argument is
+     * the look-up's; what it is given is borrowed. */
+    void (*explain)(void *arg, const struct cache_verdict *v);
 };
 struct cache_lookup;
 /* cb exactly once, never before this returns, unless cancelled. vec for a later keep is carried inside key's lookup: see cache_keep. */

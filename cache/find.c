@@ -30,6 +30,17 @@ static void unlist(struct cache_lookup *l)
     l->next = l->prev = NULL;
 }
 
+static void count(struct cache *c, const struct cache_found *f)
+{
+    if (f->result == CACHE_EXACT)
+        c->stats.exact_hits++, metric_add(c->m.exact, 1);
+    else if (f->result == CACHE_SEMANTIC)
+        c->stats.semantic_hits++, metric_add(c->m.semantic, 1);
+    else
+        c->stats.misses++, metric_add(c->m.miss, 1);
+    if (f->result == CACHE_MISS && f->entry_id[0]) c->stats.near_misses++;
+}
+
 /* The caller may free the key and start other look-ups in the callback. */
 void lookup_finish(struct cache_lookup *l)
 {
@@ -37,13 +48,7 @@ void lookup_finish(struct cache_lookup *l)
     struct cache *c = l->c;
     unlist(l);
     l->cb = NULL;
-    if (l->found.result == CACHE_EXACT)
-        c->stats.exact_hits++, metric_add(c->m.exact, 1);
-    else if (l->found.result == CACHE_SEMANTIC)
-        c->stats.semantic_hits++, metric_add(c->m.semantic, 1);
-    else
-        c->stats.misses++, metric_add(c->m.miss, 1);
-    if (l->found.result == CACHE_MISS && l->found.entry_id[0]) c->stats.near_misses++;
+    if (!l->o.explain) count(c, &l->found);
     cb(l->arg, &l->found);
     lookup_settle(l);
 }

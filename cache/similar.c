@@ -102,6 +102,40 @@ static void count_step(struct cache *c, const struct chain_item *x)
                1);
 }
 
+static void tell(const struct chain_item *x, struct cache_verdict *v)
+{
+    *v = (struct cache_verdict){.question = x->c.own->text,
+                                .wording = x->c.q->text,
+                                .hit = x->hit,
+                                .step = x->hit ? "hit" : chain_step_names[x->step],
+                                .reason = x->reason,
+                                .detail = x->guard.detail,
+                                .similarity = x->c.cosine,
+                                .threshold = x->threshold,
+                                .verifier = x->verifier,
+                                .veto = x->c.veto,
+                                .rival = x->c.rival,
+                                .shared = x->guard.shared,
+                                .contained = x->guard.contained};
+    hash_hex(x->c.own->id, v->entry_id);
+}
+
+/* Another topic, or judged already: nothing to look at again. */
+static bool is_near(const struct chain_item *x)
+{
+    return !x->hit && x->step != CHAIN_TOPIC && x->step != CHAIN_VETO;
+}
+
+/* A miss with what was near. */
+static void near_miss(struct cache_lookup *l, const struct chain_item *items, size_t n)
+{
+    struct cache_verdict near[CACHE_NEAR_MAX];
+    for (size_t i = 0; i < n && l->found.n_near < CACHE_NEAR_MAX; i++)
+        if (is_near(&items[i])) tell(&items[i], &near[l->found.n_near++]);
+    l->found.near = near;
+    lookup_finish(l);
+}
+
 /* The nearest one that was refused is told of, unless something is served. */
 static void note_near_miss(struct cache_lookup *l, const struct chain_item *x)
 {
@@ -196,13 +230,18 @@ static void judge(struct cache_lookup *l)
         snprintf(l->accepted[i].reason, sizeof l->accepted[i].reason, "%.31s", x->reason);
     }
     for (size_t i = 0; i < n; i++) {
-        count_step(c, &items[i]);
+        struct cache_verdict v;
+        tell(&items[i], &v);
+        if (l->o.explain)
+            l->o.explain(l->arg, &v);
+        else
+            count_step(c, &items[i]);
         if (!items[i].hit) note_near_miss(l, &items[i]);
     }
     if (l->n_accepted)
         next_answer(l);
     else
-        lookup_finish(l);
+        near_miss(l, items, n);
 }
 
 /* --- searching */
@@ -281,6 +320,28 @@ static void drop_forbidden(struct cache_lookup *l)
     l->n_accepted = kept;
 }
 
+static void explain_texts(struct cache_lookup *l)
+{
+    for (size_t i = 0; i < l->n_accepted; i++) {
+        const struct accepted *a = &l->accepted[i];
+        const struct question *own = partition_entry(l->places[a->place], a->id);
+        struct cache_verdict v = {.question = own->text,
+                                  .wording = l->k->user_text,
+                                  .hit = true,
+                                  .step = "hit",
+                                  .reason = a->reason,
+                                  .detail = "",
+                                  .similarity = 1,
+                                  .verifier = -1,
+                                  .veto = -1,
+                                  .rival = -1,
+                                  .shared = 1,
+                                  .contained = 1};
+        hash_hex(a->id, v.entry_id);
+        l->o.explain(l->arg, &v);
+    }
+}
+
 /* True when some entry's answer is on its way. */
 static bool try_texts(struct cache_lookup *l)
 {
@@ -299,7 +360,10 @@ static bool try_texts(struct cache_lookup *l)
     /* a client that wants a least similarity gets it measured */
     if (!l->knobs.same_words || l->o.threshold_min > 0) l->n_accepted = 0;
     if (!l->n_accepted) return false;
-    metric_add(l->c->m.texts, 1);
+    if (l->o.explain)
+        explain_texts(l);
+    else
+        metric_add(l->c->m.texts, 1);
     next_answer(l);
     return true;
 }
@@ -393,6 +457,10 @@ void lookup_similar(struct cache_lookup *l)
             lookup_say(l, l->o.skip_semantic || !l->knobs.semantic ? "no_entry"
                                                                    : "skipped:no_embedder");
         lookup_finish(l);
+        return;
+    }
+    if (l->k->temperature > l->knobs.temperature_max) {
+        lookup_miss(l, "skipped:temperature");
         return;
     }
     if (!l->k->semantic_allowed) {

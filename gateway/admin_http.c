@@ -29,7 +29,7 @@ static void refuse(struct exchange *x, int status, const char *param, const char
 }
 
 /* --- who may */
-static bool is_allowed(struct exchange *x)
+bool admin_is_allowed(struct exchange *x)
 {
     struct str want = str_of(x->gw->o.admin_key),
                given = header_bearer(http_req_header(x->r, "authorization"));
@@ -259,7 +259,7 @@ enum step admin_start(struct exchange *x)
     char name[MEMBER_BYTES_MAX];
     const char *allow = NULL;
     json_t *doc;
-    if (!is_allowed(x) || !read_body(x, &doc)) return STEP_DONE;
+    if (!admin_is_allowed(x) || !read_body(x, &doc)) return STEP_DONE;
     struct admin_job *j = xcalloc(1, sizeof *j);
     enum err code = admin_call_make(&j->call, http_req_method(x->r), http_req_path(x->r),
                                     http_req_query(x->r), doc, who(x, name), &allow, &e);

@@ -22,7 +22,7 @@ struct parse_job {
 
 static enum openai_kind kind_of(const struct exchange *x)
 {
-    return x->route == ROUTE_CHAT ? OPENAI_CHAT : OPENAI_COMPLETION;
+    return x->route == ROUTE_COMPLETIONS ? OPENAI_COMPLETION : OPENAI_CHAT;
 }
 
 static void run_job(void *arg)

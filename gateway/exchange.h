@@ -14,6 +14,7 @@ enum route {
     ROUTE_READY,
     ROUTE_METRICS,
     ROUTE_ADMIN,
+    ROUTE_EXPLAIN,
     ROUTE_NONE,
     N_ROUTES
 };
@@ -22,6 +23,7 @@ struct ticket;
 struct proxy;
 struct parse_job;
 struct admin_job;
+struct explanation;
 
 /* How the answer came about: the x-deja-* headers, the access log and the metrics are written from this. */
 struct outcome {
@@ -63,6 +65,7 @@ struct exchange {
     struct exchange *rider_prev, *rider_next;
     struct proxy *proxy;
     struct admin_job *admin;
+    struct explanation *explanation;
 
     struct tape own; /* a streamed hit is rendered here */
     bool own_used;

@@ -16,6 +16,7 @@ enum {
     CACHED = 1 << ROUTE_CHAT | 1 << ROUTE_COMPLETIONS,
     PROXIED = 1 << ROUTE_PROXY,
     ADMIN = 1 << ROUTE_ADMIN,
+    EXPLAINED = 1 << ROUTE_EXPLAIN,
     WELL = 1 << ROUTE_HEALTH | 1 << ROUTE_READY,
     EVERY = (1 << N_ROUTES) - 1,
     STATUS_CLIENT_GONE = 499, /* nginx's number for it; only in the log and metrics */
@@ -29,11 +30,13 @@ static const struct {
     {health_answer, WELL},
     {metrics_answer, 1 << ROUTE_METRICS},
     {admin_start, ADMIN},
+    {explain_admit, EXPLAINED},
     {stage_admit, CACHED | PROXIED},
     {proxy_start, PROXIED},
-    {stage_read, CACHED},
-    {stage_prepare, CACHED},
-    {stage_key, CACHED},
+    {stage_read, CACHED | EXPLAINED},
+    {stage_prepare, CACHED | EXPLAINED},
+    {stage_key, CACHED | EXPLAINED},
+    {explain_start, EXPLAINED},
     {stage_find, CACHED},
     {stage_join, CACHED},
     {stage_forward, CACHED},
@@ -59,7 +62,8 @@ static enum route route_of(struct str path)
                  {"/v1/completions", ROUTE_COMPLETIONS},
                  {"/health", ROUTE_HEALTH},
                  {"/ready", ROUTE_READY},
-                 {"/metrics", ROUTE_METRICS}};
+                 {"/metrics", ROUTE_METRICS},
+                 {"/admin/explain", ROUTE_EXPLAIN}};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (str_eqz(path, known[i].path)) return known[i].route;
     if (str_starts(path, STR("/admin/"))) return ROUTE_ADMIN;
@@ -75,9 +79,10 @@ enum step stage_route_known(struct exchange *x)
         reply_fault(x, FAULT_NOT_FOUND, "");
         return STEP_DONE;
     }
-    bool good = bit & CACHED ? str_eqz(method, "POST") : bit & (PROXIED | ADMIN) || get;
+    bool good =
+        bit & (CACHED | EXPLAINED) ? str_eqz(method, "POST") : bit & (PROXIED | ADMIN) || get;
     if (good) return STEP_NEXT;
-    http_set_header(x->r, "Allow", bit & CACHED ? STR("POST") : STR("GET, HEAD"));
+    http_set_header(x->r, "Allow", bit & (CACHED | EXPLAINED) ? STR("POST") : STR("GET, HEAD"));
     reply_fault(x, FAULT_METHOD, "");
     return STEP_DONE;
 }
@@ -151,6 +156,7 @@ static void on_gone(void *arg)
     parse_abandon(x);
     proxy_leave(x);
     admin_leave(x);
+    explain_leave(x);
     ticket_leave(x);
     end(x);
 }

@@ -30,6 +30,11 @@ enum step health_answer(struct exchange *x);  /* health.c */
 enum step metrics_answer(struct exchange *x); /* admin.c */
 enum step proxy_start(struct exchange *x);    /* proxy.c */
 enum step admin_start(struct exchange *x);    /* admin_http.c */
+enum step explain_admit(struct exchange *x);  /* explain.c; and the two below */
+enum step explain_start(struct exchange *x);
+void explain_leave(struct exchange *x);
+/* Has the request the admin key? If not it has been refused. */
+bool admin_is_allowed(struct exchange *x); /* admin_http.c */
 /* Ways a waiting exchange lets go when its client has left; each is fine when there is nothing to let go. */
 void parse_abandon(struct exchange *x); /* chat.c; true work goes on without x */
 void proxy_leave(struct exchange *x);   /* proxy.c */

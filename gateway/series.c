@@ -6,8 +6,8 @@
 
 #include "base/mem.h"
 
-static const char *const route_names[N_ROUTES] = {"chat",  "completions", "proxy", "health",
-                                                  "ready", "metrics",     "admin", "none"};
+static const char *const route_names[N_ROUTES] = {
+    "chat", "completions", "proxy", "health", "ready", "metrics", "admin", "explain", "none"};
 
 const char *route_name(enum route r)
 {

@@ -60,25 +60,27 @@ static void add_number(struct buf *out, size_t *n_args, uint64_t v)
     add(out, n_args, text);
 }
 
-static uint64_t count_at(const struct tally_row *r, int i)
-{
-    return i < N_TALLY_FIELDS ? r->counts[i] : r->buckets[i - N_TALLY_FIELDS];
-}
-
 static void take_row(const struct tally_row *r, struct buf *out, size_t *n_args)
 {
     uint64_t n = 0;
     char name[24];
-    for (int i = 0; i < N_TALLY_FIELDS + TALLY_BUCKETS; i++)
-        n += count_at(r, i) != 0;
+    for (int i = 0; i < N_TALLY_FIELDS; i++)
+        n += r->counts[i] != 0;
+    for (int i = 0; i < TALLY_BUCKETS; i++)
+        n += r->buckets[i] != 0;
     add(out, n_args, r->ns);
     add(out, n_args, r->arm);
     add_number(out, n_args, n);
-    for (int i = 0; i < N_TALLY_FIELDS + TALLY_BUCKETS; i++) {
-        if (!count_at(r, i)) continue;
-        snprintf(name, sizeof name, "l%d", i - N_TALLY_FIELDS);
-        add(out, n_args, i < N_TALLY_FIELDS ? names[i] : name);
-        add_number(out, n_args, count_at(r, i));
+    for (int i = 0; i < N_TALLY_FIELDS; i++) {
+        if (!r->counts[i]) continue;
+        add(out, n_args, names[i]);
+        add_number(out, n_args, r->counts[i]);
+    }
+    for (int i = 0; i < TALLY_BUCKETS; i++) {
+        if (!r->buckets[i]) continue;
+        snprintf(name, sizeof name, "l%d", i);
+        add(out, n_args, name);
+        add_number(out, n_args, r->buckets[i]);
     }
 }
 

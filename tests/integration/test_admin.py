@@ -6,8 +6,9 @@ import unittest
 
 from tests.integration.fake_upstream import FakeUpstream
 from tests.integration.live_rig import cli, fcall, until
-from tests.integration.rig import Rig, ask, call
+from tests.integration.rig import DATA, Rig, ask, call
 
+TINY = os.path.join(DATA, "tiny-bert.gguf")
 ADMIN = "an-admin-key"
 AUTH = {"Authorization": "Bearer " + ADMIN}
 
@@ -64,6 +65,7 @@ class Admin(unittest.TestCase):
                 ("PUT", "/config", {"name": "ttl_s", "value": 9, "scope": "faq"}, "scope", "is none: it may be global"),
                 ("PUT", "/config", {"name": "ttl_s"}, "value", "is missing"), ("PUT", "/config", [], "body", "expected a JSON object"),
                 ("PUT", "/config", b'{"name":', "body", ""), ("GET", "/stats?hours=0", None, None, "HOURS may be a whole number from 1"),
+                ("POST", "/forget", {"by": "colour", "value": "x"}, None, "is unknown; it may be entry"),
                 ("POST", "/rollback", {"to": 99999}, None, "version must be from 0"),
                 ("POST", "/experiments", {"name": "e", "arms": [{"name": "a"}]}, None, "2 to 8 arms, not 1"),
                 ("POST", "/experiments", {"name": "e", "arms": [{"name": "a", "knobs": []}]}, "arms[0].knobs", "expected an object")):
@@ -73,6 +75,13 @@ class Admin(unittest.TestCase):
         self.admin("GET", "/konfig", want=404)
         status, headers, _ = call(self.port, "POST", "/admin/config", {}, AUTH)
         self.assertEqual((status, headers["allow"]), (405, "GET, PUT"))
+
+    def test_what_is_forgotten_is_counted_first(self):
+        entry = ask(self.port, "to be forgotten?", headers={"x-deja-tags": "old"})[1]["x-deja-entry"]
+        until(lambda: self.admin("POST", "/forget", {"by": "tag", "value": "old", "dry_run": True})["matched"] == 1, 3)
+        self.assertEqual(ask(self.port, "to be forgotten?")[1]["x-deja-entry"], entry)
+        self.assertEqual(self.admin("POST", "/forget", {"by": "tag", "value": "old"})["deleted"], 1)
+        until(lambda: ask(self.port, "to be forgotten?", headers={"Cache-Control": "only-if-cached"})[0] == 504, 2)
 
     def test_an_experiment_from_start_to_end_and_the_statistics(self):
         lines = self.admin("POST", "/experiments", {"name": "http", "split": "tenant", "note": "n",
@@ -84,6 +93,41 @@ class Admin(unittest.TestCase):
         self.assertEqual((doc["state"], [a["name"] for a in doc["arms"]]), ("stopped", ["a", "b"]))
         self.assertGreater(self.admin("GET", "/stats?hours=2")["requests"], 0)
         self.assertEqual(self.admin("DELETE", "/experiments", want=400)[1], "deja_experiment_stop: none is running")
+
+    def test_explain_says_what_each_step_would_say_and_changes_nothing(self):
+        self.rig.gateway("--upstream", self.fake.url, "--redis", self.rig.redis_url, "--admin-key", ADMIN, "--embed-model", TINY,
+                         "--cache-redis-deadline-ms", "1000", "--cache-embed-deadline-ms", "2000", name="explaining")
+        port = self.rig.port
+        stored = ask(port, "How do I pay 20 euros by card?")[1]
+        self.assertEqual(ask(port, "How do I pay 20 euros by card?")[1]["x-deja-cache"], "exact")
+
+        def explain(text, query="", **fields):
+            body = {"model": "m", "messages": [{"role": "user", "content": text}], "max_tokens": 8, "temperature": 0, **fields}
+            status, _, raw = call(port, "POST", "/admin/explain" + query, body, AUTH)
+            self.assertEqual(status, 200, raw)
+            return json.loads(raw)
+
+        def counted():
+            text = call(port, "GET", "/metrics")[2].decode()
+            return [x for x in text.splitlines() if x.startswith(("deja_cache_lookups", "deja_cache_guard", "deja_cache_refus", "deja_cache_total"))]
+        before, calls = counted(), self.fake.count()
+        doc = explain("How do I pay 20 euros by card?")
+        self.assertEqual((doc["result"], doc["entry"], doc["candidates"]), ("exact", stored["x-deja-entry"], []))
+        doc = explain("How do I pay 20 euros by card?", "?skip_exact=true")
+        self.assertEqual((doc["result"], doc["reason"], doc["candidates"][0]["step"]), ("semantic", "semantic:same", "hit"))
+        doc = explain("How do I pay 30 euros by card?")
+        first = doc["candidates"][0]
+        self.assertEqual((doc["result"], doc["reason"], first["step"]), ("miss", "guard:number", "guards"))
+        self.assertEqual((first["question"], first["entry"]), ("How do I pay 20 euros by card?", stored["x-deja-entry"]))
+        self.assertIn("20", first["detail"])
+        doc = explain("How do I pay 20 euros by card?", tools=[{"type": "function", "function": {"name": "f"}}])
+        self.assertEqual((doc["result"], doc["reason"], doc["key"]["why_not"]), ("miss", "skipped:tools", "tools"))
+        self.assertEqual(explain("How do I pay 20 euros by card?", "?tenant=other")["reason"], "empty")
+        self.assertEqual((counted(), self.fake.count()), (before, calls))
+        status, _, raw = call(port, "POST", "/admin/explain", {"model": "m", "messages": 7}, AUTH)
+        self.assertEqual((status, json.loads(raw)["error"]["param"]), (400, "messages"))
+        self.assertEqual(call(port, "POST", "/admin/explain", {"model": "m"}, {})[0], 401)
+        self.assertEqual(call(port, "GET", "/admin/explain", None, AUTH)[1]["allow"], "POST")
 
     def test_without_redis_it_says_so_and_serves_on(self):
         self.rig.gateway("--upstream", self.fake.url, "--admin-key", ADMIN, name="memory-only")
