@@ -11,14 +11,15 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FILE_LINES_MAX, FUNCTION_LINES_MAX, LINE_CHARS_MAX = 600, 70, 140
 
 # A room and everything it may include, lowest first.
-ORDER = ["base", "engine/text", "engine/backend", "engine/model", "engine/sched", "engine", "embeddings", "cache", "gateway", "up"]
+ORDER = ["base", "engine/text", "engine/backend", "engine/model", "engine/sched", "engine/grammar", "engine", "embeddings", "cache", "gateway", "up"]
 MAY = {
     "base": ["base"],
     "engine/text": ["base", "engine/text"],
     "engine/backend": ["base", "engine/backend"],
     "engine/model": ["base", "engine/text", "engine/backend", "engine/model"],
     "engine/sched": ["base", "engine/sched"],
-    "engine": ["base", "engine/text", "engine/backend", "engine/model", "engine/sched", "engine"],
+    "engine/grammar": ["base", "engine/grammar"],
+    "engine": ["base", "engine/text", "engine/backend", "engine/model", "engine/sched", "engine/grammar", "engine"],
     "embeddings": ["base", "engine/text", "engine/backend", "engine/model", "embeddings"],
     "cache": ["base", "engine/text", "engine/model", "embeddings", "cache"],
     "up": ["base", "up"],

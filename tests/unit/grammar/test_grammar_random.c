@@ -1,0 +1,232 @@
+/* Goal: whatever the masks let through is valid JSON of the schema, every value of the schema is let through, and a mask says exactly
+ * which tokens are accepted. Method: random schemas, values and walks against tests/unit/grammar/schema_oracle.h and against trying
+ * each token; the seed is printed. */
+#include "tests/unit/grammar/schema_oracle.h"
+
+enum { SCHEMAS = 250, VALUES = 6, WALKS = 4 };
+
+static char *shown(const json_t *v)
+{
+    return json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
+}
+
+static void check_values(struct grammar *g, const json_t *schema, struct rng *r, uint64_t seed)
+{
+    static const size_t styles[] = {JSON_COMPACT, 0, JSON_INDENT(2)};
+    for (int i = 0; i < VALUES; i++) {
+        json_t *v = oracle_value(schema, schema, r, 0);
+        char *text = json_dumps(v, styles[i % 3] | JSON_ENCODE_ANY), *of = shown(schema);
+        CHECK(oracle_valid(schema, schema, v));
+        CHECK_AT(rig_accepts(g, str_of(text)), "seed %llu: %s should allow %s",
+                 (unsigned long long)seed, of, text);
+        json_decref(v);
+        mem_free(text);
+        mem_free(of);
+    }
+}
+
+static void check_walks(struct grammar *g, const json_t *schema, struct rng *r, uint64_t seed)
+{
+    for (int i = 0; i < WALKS; i++) {
+        struct buf text;
+        struct errmsg e = {0};
+        json_t *v = NULL;
+        buf_init(&text, 1 << 20);
+        bool ended = rig_write(g, r, 60, &text);
+        char *of = shown(schema);
+        enum err code = json_parse(buf_view(&text), 0, &v, &e);
+        /* our parser refuses a key given twice in an object that is open; such a text is JSON nevertheless */
+        bool twice = code && strstr(e.text, "duplicate");
+        CHECK_AT(ended, "seed %llu: %s never ended: %.*s", (unsigned long long)seed, of,
+                 (int)text.n, text.p);
+        CHECK_AT(!code || twice, "seed %llu: %s gave %.*s: %s", (unsigned long long)seed, of,
+                 (int)text.n, text.p, e.text);
+        CHECK_AT(code || oracle_valid(schema, schema, v), "seed %llu: %s let through %.*s",
+                 (unsigned long long)seed, of, (int)text.n, text.p);
+        mem_free(of);
+        if (!code) json_decref(v);
+        buf_fini(&text);
+    }
+}
+
+TEST(what_is_let_through_is_valid_and_what_is_valid_is_let_through)
+{
+    struct rng r;
+    for (uint64_t seed = 1; seed <= SCHEMAS; seed++) {
+        rng_seed(&r, seed);
+        json_t *schema = oracle_root(&r);
+        struct errmsg e = {0};
+        struct grammar *g = rig_schema_json(schema, true, &e);
+        char *of = shown(schema);
+        CHECK_AT(g, "seed %llu: %s: %s", (unsigned long long)seed, of, e.text);
+        mem_free(of);
+        if (g) check_values(g, schema, &r, seed);
+        if (g) check_walks(g, schema, &r, seed);
+        grammar_unref(g);
+        json_decref(schema);
+    }
+}
+
+/* Every token by the mask and by trying it. */
+static void check_mask(struct grammar_state *s, struct grammar_state *trial, const char *what,
+                       uint64_t seed)
+{
+    static uint32_t mask[RIG_TOKENS_MAX / 32 + 1];
+    int n, seen = 0;
+    memcpy(mask, grammar_mask(rig_run, s, &n), (size_t)(rig_n_vocab + 31) / 32 * sizeof *mask);
+    for (int32_t t = 0; t < rig_n_vocab; t++) {
+        grammar_state_copy(trial, s);
+        bool fine = grammar_accept(rig_run, trial, t);
+        seen += rig_allowed(mask, t);
+        CHECK_AT(fine == rig_allowed(mask, t),
+                 "seed %llu, %s: token %d \"%.*s\" is %d by the mask and %d tried",
+                 (unsigned long long)seed, what, t, t < rig_n_tokens ? (int)rig_token[t].n : 0,
+                 t < rig_n_tokens ? rig_token[t].p : "", rig_allowed(mask, t), fine);
+    }
+    CHECK_INT(n, seen);
+    CHECK(n > 0);
+}
+
+static void walk_and_check(struct grammar *g, struct rng *r, const char *what, uint64_t seed)
+{
+    struct grammar_state *s = grammar_state_new(g), *trial = grammar_state_new(g);
+    for (int i = 0; i < 40; i++) {
+        int n;
+        check_mask(s, trial, what, seed);
+        const uint32_t *mask = grammar_mask(rig_run, s, &n);
+        int32_t t = -1;
+        for (uint64_t k = rng_below(r, (uint64_t)n) + 1; k > 0;)
+            k -= rig_allowed(mask, ++t);
+        if (t == rig_end) break;
+        char forced[64];
+        size_t n_forced = grammar_forced(rig_run, s, forced, sizeof forced), common = 0;
+        while (common < n_forced && common < rig_token[t].n &&
+               forced[common] == rig_token[t].p[common])
+            common++;
+        CHECK_AT(common == n_forced || common == rig_token[t].n,
+                 "%s: \"%.*s\" is forced and \"%.*s\" allowed", what, (int)n_forced, forced,
+                 (int)rig_token[t].n, rig_token[t].p);
+        CHECK(grammar_accept(rig_run, s, t));
+    }
+    grammar_state_free(s);
+    grammar_state_free(trial);
+}
+
+TEST(a_mask_says_exactly_which_tokens_are_accepted)
+{
+    struct rng r;
+    for (uint64_t seed = 1000; seed < 1060; seed++) {
+        rng_seed(&r, seed);
+        json_t *schema = oracle_root(&r);
+        struct errmsg e = {0};
+        struct grammar *g = rig_schema_json(schema, true, &e);
+        REQUIRE(g);
+        walk_and_check(g, &r, "random schema", seed);
+        grammar_unref(g);
+        json_decref(schema);
+    }
+    static const char *const schemas[] = {
+        "{\"type\":\"string\",\"minLength\":3,\"maxLength\":9}", "{\"type\":\"object\"}", "{}",
+        "{\"anyOf\":[{\"type\":\"string\",\"maxLength\":2},{\"type\":\"string\",\"pattern\":\"^a+"
+        "\"}]}",
+        "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"format\":\"date\"},\"maxItems\":3}"};
+    for (uint64_t i = 0; i < 25; i++) {
+        struct errmsg e = {0};
+        struct grammar *g = rig_schema(schemas[i % 5], true, &e);
+        rng_seed(&r, i);
+        REQUIRE(g);
+        walk_and_check(g, &r, schemas[i % 5], i);
+        grammar_unref(g);
+    }
+}
+
+TEST(a_cache_of_no_size_changes_nothing)
+{
+    struct rng r;
+    struct grammar_run *own = rig_run;
+    rig_run = grammar_run_new(1);
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        rng_seed(&r, seed);
+        json_t *schema = oracle_root(&r);
+        struct errmsg e = {0};
+        struct grammar *g = rig_schema_json(schema, true, &e);
+        REQUIRE(g);
+        walk_and_check(g, &r, "no cache", seed);
+        grammar_unref(g);
+        json_decref(schema);
+    }
+    grammar_run_free(rig_run);
+    rig_run = own;
+}
+
+static struct grammar *calls_grammar(struct str trigger, bool many, const json_t *or_schema)
+{
+    static const char parameters[] =
+        "{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\"}},"
+        "\"required\":[\"city\"]}";
+    json_t *schema = rig_json(parameters);
+    struct grammar_tool tools[] = {{STR("weather"), schema, true, "tools[0]"},
+                                   {STR("time"), NULL, true, "tools[1]"}};
+    struct grammar_spec spec = {
+        .kind = GRAMMAR_CALLS,
+        .path = "schema",
+        .calls = {.tools = tools,
+                  .n_tools = 2,
+                  .open = trigger.n ? STR("\n{\"name\": \"") : STR("<tool_call>\n{\"name\": \""),
+                  .middle = STR("\", \"arguments\": "),
+                  .close = STR("}\n</tool_call>"),
+                  .between = STR("\n"),
+                  .many = many,
+                  .trigger = trigger,
+                  .or_schema = or_schema,
+                  .or_strict = true}};
+    struct grammar *g = NULL;
+    struct errmsg e = {0};
+    rig_open();
+    CHECK_AT(grammar_new(&g, rig_vocab, &spec, &e) == OK, "%s", e.text);
+    json_decref(schema);
+    return g;
+}
+
+TEST(tool_calls_have_their_tools_arguments)
+{
+#define CALL(name, arguments)                                                                      \
+    "<tool_call>\n{\"name\": \"" name "\", \"arguments\": " arguments "}\n</tool_call>"
+    struct grammar *g = calls_grammar(STR(""), false, NULL);
+    CHECK(rig_accepts(g, STR(CALL("weather", "{\"city\":\"Oslo\"}"))));
+    CHECK(rig_accepts(g, STR(CALL("time", "{\"x\":[1]}"))));
+    CHECK(!rig_accepts(g, STR(CALL("weather", "{}"))));
+    CHECK(!rig_accepts(g, STR(CALL("other", "{}"))));
+    CHECK(!rig_accepts(g, STR(CALL("time", "{}") "\n" CALL("time", "{}"))));
+    grammar_unref(g);
+    g = calls_grammar(STR(""), true, NULL);
+    CHECK(rig_accepts(g, STR(CALL("time", "{}") "\n" CALL("weather", "{\"city\":\"\"}"))));
+    CHECK(!rig_accepts(g, STR("")));
+    grammar_unref(g);
+    json_t *schema = rig_json("{\"type\":\"integer\"}");
+    g = calls_grammar(STR(""), false, schema);
+    CHECK(rig_accepts(g, STR("12")) && rig_accepts(g, STR(CALL("time", "{}"))));
+    CHECK(!rig_accepts(g, STR("\"12\"")));
+    grammar_unref(g);
+    json_decref(schema);
+}
+
+TEST(text_is_free_until_the_trigger)
+{
+    struct rng r;
+    for (int many = 0; many < 2; many++) {
+        struct grammar *g = calls_grammar(STR("<tool_call>"), many, NULL);
+        CHECK(rig_accepts(g, STR("")) && rig_accepts(g, STR("hello <tool_cal l> \xe4\xbd\xa0")));
+        CHECK(rig_accepts(g, STR("<<tool_call")));
+        CHECK(rig_accepts(g, STR("well " CALL("time", "{}"))));
+        CHECK(!rig_accepts(g, STR("<tool_call>")));
+        CHECK(!rig_accepts(g, STR("<<tool_call>x")));
+        CHECK_INT(rig_accepts(g, STR(CALL("time", "{}") " and " CALL("time", "{}"))), many);
+        rng_seed(&r, 3);
+        walk_and_check(g, &r, "free text", 3);
+        grammar_unref(g);
+    }
+    rig_close();
+}
+
+TEST_MAIN()
