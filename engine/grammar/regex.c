@@ -95,3 +95,41 @@ enum err regex_to_dfa(struct dfa *out, struct str pattern, enum regex_use use, b
     regex_tree_fini(&tree);
     return code;
 }
+
+/* The one part that is repeated, -1 when there is more to it. */
+static int repeated_part(const struct regex_tree *t, enum regex_use use)
+{
+    int sequence = t->node[t->root].last, part = -1;
+    bool begin = use == REGEX_WHOLE, end = begin, only = t->node[sequence].previous < 0;
+    for (int i = t->node[sequence].last; i >= 0 && only; i = t->node[i].previous) {
+        enum regex_kind kind = t->node[i].kind;
+        if (kind == REGEX_END && part < 0)
+            end = true;
+        else if (kind == REGEX_BEGIN && t->node[i].previous < 0)
+            begin = true;
+        else if (kind == REGEX_REPEAT && part < 0)
+            part = i;
+        else
+            only = false;
+    }
+    return only && begin && end ? part : -1;
+}
+
+bool regex_is_repeat(struct str pattern, enum regex_use use, struct charset *set, uint32_t *min,
+                     uint32_t *max)
+{
+    struct regex_tree t;
+    struct errmsg e;
+    if (regex_parse(&t, pattern, &e)) return false;
+    int part = repeated_part(&t, use);
+    const struct regex_node *x = part >= 0 ? &t.node[part] : NULL,
+                            *what = x ? &t.node[x->last] : NULL;
+    bool is = what && what->kind == REGEX_SET;
+    if (is) {
+        *set = t.set[what->set];
+        *min = (uint32_t)x->min;
+        *max = x->max == REGEX_NO_MAX ? GRAMMAR_NO_LIMIT : (uint32_t)x->max;
+    }
+    regex_tree_fini(&t);
+    return is && set->n;
+}

@@ -16,4 +16,9 @@ enum regex_use {
 MUST enum err regex_to_dfa(struct dfa *out, struct str pattern, enum regex_use use, bool json,
                            struct grammar_budget *budget, struct errmsg *e);
 
+/* Is it nothing but one character of a set, repeated ("^[a-z]{1,50}$")? Then a counter does what would take a state for each count.
+ * max: GRAMMAR_NO_LIMIT. False for what cannot be parsed too. */
+bool regex_is_repeat(struct str pattern, enum regex_use use, struct charset *set, uint32_t *min,
+                     uint32_t *max);
+
 #endif

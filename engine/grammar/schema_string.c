@@ -17,7 +17,8 @@
 #define TIME HOUR ":" SIXTY ":" SIXTY "(\\.[0-9]{1,9})?(Z|[+-]" HOUR ":" SIXTY ")"
 #define OCTET "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 #define LABEL "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-#define ATOM "[A-Za-z0-9_+-]{1,64}"
+#define ANY_LABEL "[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?"
+#define ATOM "[A-Za-z0-9_+-]+"
 static const struct {
     const char *name, *regex;
 } formats[] = {
@@ -25,10 +26,10 @@ static const struct {
     {"time", TIME},
     {"date-time", DAY "T" TIME},
     {"uuid", "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"},
-    {"email", ATOM "(\\." ATOM ")*@" LABEL "(\\." LABEL ")+"},
+    {"email", ATOM "(\\." ATOM ")*@" ANY_LABEL "(\\." ANY_LABEL ")+"},
     {"ipv4", OCTET "(\\." OCTET "){3}"},
     {"hostname", LABEL "(\\." LABEL ")*"},
-    {"uri", "https?://" LABEL "(\\." LABEL ")*(:[1-9][0-9]{0,3})?(/[A-Za-z0-9._~-]*)*"
+    {"uri", "https?://" ANY_LABEL "(\\." ANY_LABEL ")*(:[1-9][0-9]{0,3})?(/[A-Za-z0-9._~-]*)*"
             "(\\?[A-Za-z0-9._~=&-]*)?(#[A-Za-z0-9._~-]*)?"},
 };
 
@@ -156,6 +157,17 @@ static enum err content_of(struct schema_build *b, const json_t *schema, struct 
     return code;
 }
 
+/* One set of characters, any number of them within the counters. */
+static enum err repeat_rule(struct schema_build *b, const struct charset *set, int *rule)
+{
+    struct nfa a;
+    nfa_init(&a);
+    a.json = true;
+    int end = nfa_bytes(&a, '"', '"', EDGE_ENOUGH, nfa_accept(&a)), loop = nfa_head(&a);
+    nfa_close(&a, loop, nfa_char(&a, set, EDGE_COUNT, loop), end);
+    return schema_rule(b, &a, nfa_bytes(&a, '"', '"', 0, loop), rule);
+}
+
 enum err schema_string(struct schema_build *b, const json_t *schema, struct callee *out)
 {
     uint32_t least = 0, most = GRAMMAR_NO_LIMIT;
@@ -163,6 +175,16 @@ enum err schema_string(struct schema_build *b, const json_t *schema, struct call
     enum err code = schema_count(b, schema, "minLength", &least);
     if (!code) code = schema_count(b, schema, "maxLength", &most);
     if (!code && least > most) code = schema_refuse(b, ERR_INVALID, "minLength is above maxLength");
+    struct charset set;
+    uint32_t from, to;
+    struct str pattern = json_member_str(schema, "pattern");
+    if (!code && pattern.p && !json_object_get(schema, "format") &&
+        regex_is_repeat(pattern, REGEX_FIND, &set, &from, &to)) {
+        *out = (struct callee){0, from > least ? from : least, to < most ? to : most};
+        if (out->need > out->left)
+            return schema_refuse(b, ERR_INVALID, "nothing can match its pattern and lengths");
+        return repeat_rule(b, &set, &out->rule);
+    }
     if (!code) code = content_of(b, schema, &c, least, most);
     if (!code && c.any)
         *out = (struct callee){RULE_STRING, least, most};
