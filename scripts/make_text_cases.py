@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Writes the expected results that the unit tests of engine/text compare with, made by independent implementations:
-  spm        tests/data/tokenizer_spm.jsonl   vocabularies trained here, and the ids that sentencepiece gives
+  spm        tests/data/tokenizer_spm.jsonl     vocabularies trained here, and the ids that sentencepiece gives
+  words      tests/data/tokenizer_words.jsonl   how a regular expression engine cuts texts
 
 Run by hand when cases are added; the results are committed, so that tests need none of these packages.
-Usage: scripts/make_text_cases.py spm     (needs the Python package sentencepiece)
+Usage: scripts/make_text_cases.py spm|words    (need the Python packages sentencepiece and regex)
 """
 import io
 import json
@@ -82,8 +83,28 @@ def spm():
     write_lines("tokenizer_spm.jsonl", rows)
 
 
+# --- words
+WORDS = [
+    "Hello, world!", " leading", " two  three   four ", "tab\there\n\nnew\r\nline", "I'll they're WE'VE don't CAN'T it'S x'\u017f 'tis don\u2019t",
+    "abc123def 4567890 12345 x1 1234567 1234x 12_3 \u0661\u0662\u0663\u0664", "\uff11\uff12 \uff12\uff10\uff12\uff15\u5e74", "\u4f60\u597d\uff0c\u4e16\u754c\uff01\u4eca\u5929 \u2026\u201c\u201d\u3000x",
+    "\uc548\ub155\ud558\uc138\uc694 \ubb34\uc5c7\uc744", "\u0928\u092e\u0938\u094d\u0924\u0947 \u0926\u0941\u0928", "cafe\u0301 cre\u0300me \u0301x", "\U0001f468\u200d\U0001f469\u200d\U0001f467 \U0001f1e8\U0001f1f3\u2764\ufe0f",
+    "a\u00a0b\u2003c\u0085d\u2028e\u3000f", "\x01\x07\x1b[31mred", "camelCase ALLCAPS XMLHttpRequest iPhone \u4e2dAb", "path/to/file.c //comment\n/x", "def f(x):\n    return x**2  # ok\n\n",
+    "{\"a\": [1, 2]}", "!!!???...---===___ $+<=>^`|~ \u00a3\u20ac", "\u0391\u0392 \u03b1\u03b2 \u0401\u043b\u043a\u0430 \u01c5abc", "   ", "\n\n\n  \n x", "  \r\n  y", "a  1  2", "$100 -5 +3.14", "x=1;y=-2",
+    "\u02b0\u02b1 \u2167\u2168 \u00bd \u00b2", "1st 2nd's 3rd'll A'sB'LLc", "\u3042\u3044\u3046 \u30ab\u30bf\u30ab\u30ca\u6f22\u5b57ABC \u3105\u3106", "\u0e33\u0e34x \u0903y", "#a @b .c (d) !e_f", "   x", "\tx \t", "x \n\t y\n ",
+    "\ufb01 \u212a \u0130 \U0001d400 \U00010400 \U0001e900", "\ue000 \u0378 \ufffe", "a b c  d\u0301 e f/\n", " " * 37 + "x", "hello , world . ok?\u0964 (so)|",
+]
+
+
+def words():
+    import pretokenizer_patterns as patterns
+    r = random.Random(4)
+    parts = ["a", "B", "\u00e9", "\u4e2d", "\u3042", "1", "23", " ", "  ", "\n", "\r\n", "\t", ".", ",!", "'s", "'LL", "\u0301", "\u20ac", "_", "/", "\u01c5", "\u02b0", "\u3000", "\u0663", "\uac00", "\x02"]
+    texts = WORDS + ["".join(r.choice(parts) for _ in range(r.randrange(4, 14))) for _ in range(40)]
+    write_lines("tokenizer_words.jsonl", [{"text": t, "words": {f: patterns.words_of(f, t) for f in patterns.FAMILIES}} for t in texts])
+
+
 if __name__ == "__main__":
-    makers = {"spm": spm}
+    makers = {"spm": spm, "words": words}
     if len(sys.argv) != 2 or sys.argv[1] not in makers:
         sys.exit(__doc__)
     makers[sys.argv[1]]()

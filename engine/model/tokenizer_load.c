@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "engine/model/gguf.h"
 #include "engine/text/chat_template.h"
+#include "engine/text/pretokenize.h"
 #include "engine/text/tokenizer.h"
 
 /* Arrays read from the file; all but the strings' bytes are ours to free. */
@@ -135,17 +136,20 @@ static enum err read_switches(const struct gguf *g, struct tokenizer_spec *s, st
         s->kind == TOKENIZER_UNIGRAM; /* <s> text </s> unless the file says otherwise */
     if (s->kind == TOKENIZER_SPM) s->add_bos = s->add_space_prefix = true;
     s->lowercase = true;
-    enum err err = gguf_bool_opt(g, "tokenizer.ggml.add_bos_token", &s->add_bos, e);
+    enum err err = gguf_str_opt(g, "tokenizer.ggml.pre", &pre, e);
+    if (err) return err;
+    if (pre.n) s->pre = p->pre = xstrndup(pre.p, pre.n < 200 ? pre.n : 200);
+    struct pretokenize_rule rule;
+    if (s->kind == TOKENIZER_BPE && s->pre && pretokenize_rule_of(s->pre, &rule) == OK)
+        s->add_bos = rule.bos;
+    err = gguf_bool_opt(g, "tokenizer.ggml.add_bos_token", &s->add_bos, e);
     if (!err) err = gguf_bool_opt(g, "tokenizer.ggml.add_eos_token", &s->add_eos, e);
     if (!err) err = gguf_bool_opt(g, "tokenizer.ggml.lowercase", &s->lowercase, e);
     if (!err) err = gguf_bool_opt(g, "tokenizer.ggml.add_space_prefix", &s->add_space_prefix, e);
     if (!err)
         err = gguf_bool_opt(g, "tokenizer.ggml.remove_extra_whitespaces",
                             &s->remove_extra_whitespaces, e);
-    if (!err) err = gguf_str_opt(g, "tokenizer.ggml.pre", &pre, e);
-    if (err) return err;
-    if (pre.n) s->pre = p->pre = xstrndup(pre.p, pre.n < 200 ? pre.n : 200);
-    return OK;
+    return err;
 }
 
 /* Files of the bert kind call the same tokens bos and eos; some name no unknown token but mark one; older ones of the llama

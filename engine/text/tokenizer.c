@@ -144,11 +144,11 @@ static enum err open_bpe(struct tokenizer *t, const struct tokenizer_spec *spec,
     struct pretokenize_rule rule;
     if (pretokenize_rule_of(pre ? pre : "gpt-2", &rule))
         return err_set(e, ERR_UNSUPPORTED,
-                       "pre-tokenizer \"%.60s\" is not supported; supported families are those of "
-                       "gpt-2, smollm, llama-bpe, "
-                       "qwen2, qwen35, gpt-4o and tekken",
-                       pre);
-    return bpe_new(&t->bpe, t->vocab, rule, spec->merges, spec->n_merges, e);
+                       "pre-tokenizer \"%.60s\" is not supported: its words are cut in a way that "
+                       "this program does not know (it knows gpt-2, smollm, llama-bpe, qwen2, "
+                       "gpt-4o, tekken, deepseek-v3 and %zu more)",
+                       pre, pretokenize_names() - 7);
+    return bpe_new(&t->bpe, t->vocab, rule, spec, e);
 }
 
 enum err tokenizer_new(struct tokenizer **out, const struct tokenizer_spec *spec, struct errmsg *e)

@@ -8,7 +8,10 @@
 #include "engine/text/normalise.h"
 #include "engine/text/unicode.h"
 
-enum { SMALL = 64 }; /* symbols merged by scanning; beyond it a heap wins */
+enum {
+    SMALL = 64,           /* symbols merged by scanning; beyond it a heap wins */
+    WHOLE_BYTES_MAX = 256 /* longer words are never looked up as a whole */
+};
 
 struct merge {
     uint64_t pair; /* left << 32 | right */
@@ -16,6 +19,9 @@ struct merge {
 };
 struct bpe {
     struct pretokenize_rule rule;
+    const struct vocab *vocab;
+    uint8_t
+        *is_word; /* [n tokens] words of this text stay whole; NULL: the family has no such rule */
     int32_t byte_id[256]; /* -1: no token */
     struct merge *merges; /* open addressing, pair ~0 = free */
     uint64_t mask;
@@ -97,14 +103,24 @@ static enum err add_merge(struct bpe *b, const struct vocab *v, struct str line,
     }
 }
 
-enum err bpe_new(struct bpe **out, const struct vocab *v, struct pretokenize_rule rule,
-                 const struct str *merges, int n_merges, struct errmsg *e)
+static void note_words(struct bpe *b, const struct tokenizer_spec *spec)
 {
+    b->is_word = xcalloc((size_t)spec->n_tokens, 1);
+    for (int i = 0; i < spec->n_tokens; i++)
+        b->is_word[i] = !spec->types || spec->types[i] == TOKEN_NORMAL;
+}
+
+enum err bpe_new(struct bpe **out, const struct vocab *v, struct pretokenize_rule rule,
+                 const struct tokenizer_spec *spec, struct errmsg *e)
+{
+    const int n_merges = spec->n_merges;
     *out = NULL;
     if (n_merges < 0 || n_merges > 1 << 24)
         return err_set(e, ERR_TOO_LARGE, "%d merges, expected at most 2^24", n_merges);
     struct bpe *b = xcalloc(1, sizeof *b);
     b->rule = rule;
+    b->vocab = v;
+    if (rule.whole_words) note_words(b, spec);
     uint64_t n_slots = 16;
     while (n_slots < (uint64_t)n_merges * 3 / 2)
         n_slots *= 2;
@@ -121,7 +137,7 @@ enum err bpe_new(struct bpe **out, const struct vocab *v, struct pretokenize_rul
     struct buf joined;
     buf_init(&joined, (size_t)1 << 30);
     for (int i = 0; !err && i < n_merges; i++)
-        err = add_merge(b, v, merges[i], i, &joined, e);
+        err = add_merge(b, v, spec->merges[i], i, &joined, e);
     buf_fini(&joined);
     if (err)
         bpe_free(b);
@@ -134,6 +150,7 @@ void bpe_free(struct bpe *b)
 {
     if (!b) return;
     mem_free(b->merges);
+    mem_free(b->is_word);
     mem_free(b);
 }
 
@@ -230,20 +247,34 @@ out:
     mem_free(w.heap.at);
 }
 
+/* The token that reads like the whole word, or -1. */
+static int32_t whole_word(const struct bpe *b, struct str word)
+{
+    char letters[2 * WHOLE_BYTES_MAX];
+    size_t n = 0;
+    if (!b->is_word || word.n > WHOLE_BYTES_MAX) return -1;
+    for (size_t i = 0; i < word.n; i++)
+        n += utf8_encode(letter_of_byte((unsigned char)word.p[i]), letters + n);
+    int32_t id = vocab_find(b->vocab, (struct str){letters, n});
+    return id >= 0 && b->is_word[id] ? id : -1;
+}
+
 static void encode_words(const struct bpe *b, struct str text, struct token_list *out)
 {
-    for (size_t from = 0; from < text.n && !out->failed;) {
-        size_t end = pretokenize_word(b->rule.family, text, from);
-        struct str word = {text.p + from, end - from};
-        if (word.n == 1) {
-            int32_t id = b->byte_id[(unsigned char)*word.p];
-            if (id >= 0) token_list_add(out, id);
+    struct pretokenize_walk walk;
+    struct str word;
+    pretokenize_start(&walk, b->rule.family, text);
+    while (!out->failed && pretokenize_next(&walk, &word)) {
+        int32_t id = word.n == 1 ? b->byte_id[(unsigned char)*word.p] : whole_word(b, word);
+        if (id >= 0) {
+            token_list_add(out, id);
+        } else if (word.n == 1) {
+            continue;
         } else if (word.n <= SMALL) {
             encode_small(b, word, out);
         } else {
             encode_long(b, word, out);
         }
-        from = end;
     }
 }
 

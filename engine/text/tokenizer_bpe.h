@@ -11,10 +11,10 @@
 
 struct bpe;
 
-/* merges: "left right", rank = index; a repeated pair keeps its first rank. ERR_CORRUPT: a merge that is no pair, or whose
- * parts or result are no tokens. */
+/* spec->merges: "left right", rank = index; a repeated pair keeps its first rank. v is borrowed until bpe_free. ERR_CORRUPT: a
+ * merge that is no pair, or whose parts or result are no tokens. */
 MUST enum err bpe_new(struct bpe **out, const struct vocab *v, struct pretokenize_rule rule,
-                      const struct str *merges, int n_merges, struct errmsg *e);
+                      const struct tokenizer_spec *spec, struct errmsg *e);
 void bpe_free(struct bpe *b);
 void bpe_encode(const struct bpe *b, struct str text, struct token_list *out);
 /* Turns the written form of a token (each byte as one printable character) into its bytes; what is not in that

@@ -7,9 +7,12 @@
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
 
-enum { FAMILIES = 7, TOKENS = 256 + 8 + 3 };
-static const char *const families[FAMILIES] = {"gpt-2",  "smollm", "llama-bpe", "qwen2",
-                                               "qwen35", "gpt-4o", "tekken"};
+static const char *const families[] = {
+    "gpt-2",    "smollm",       "llama-bpe",      "qwen2",    "qwen35",      "gpt-4o",
+    "tekken",   "jais-2",       "ufakzeka",       "laguna",   "seed-coder",  "minicpm5",
+    "tiny_aya", "exaone-moe",   "youtu",          "spark2_5", "deepseek-v3", "afmoe",
+    "falcon",   "deepseek-llm", "deepseek-coder", "bloom",    "viking"};
+enum { FAMILIES = sizeof families / sizeof families[0], TOKENS = 256 + 8 + 3 };
 
 static struct tokenizer *open_family(const char *pre)
 {

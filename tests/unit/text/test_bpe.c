@@ -156,6 +156,26 @@ TEST(control_tokens_across_a_segment_border_stay_text)
     tokenizer_free(t);
 }
 
+TEST(llama3_keeps_a_word_whole_that_is_a_token)
+{
+    struct small v;
+    small_init(&v, true);
+    add_token(&v, "xyz", TOKEN_NORMAL);       /* 266: no merge makes it */
+    add_token(&v, "\u0120xyz", TOKEN_NORMAL); /* 267 */
+    add_token(&v, "zyx", TOKEN_CONTROL);      /* 268 */
+    struct tokenizer_spec spec = spec_of(&v);
+    struct tokenizer *t = NULL;
+    CHECK_INT(tokenizer_new(&t, &spec, NULL), OK);
+    CHECK_IDS(t, "xyz", 0, 'x', 'y', 'z');
+    tokenizer_free(t);
+    spec.pre = "llama-bpe";
+    CHECK_INT(tokenizer_new(&t, &spec, NULL), OK);
+    CHECK_IDS(t, "xyz xyz zyx", 0, 266, 267, ' ', 'z', 'y', 'x');
+    CHECK_IDS(t, "abc", 0, 257);
+    tokenizer_free(t);
+    small_fini(&v);
+}
+
 TEST(a_byte_without_token_is_dropped)
 {
     struct tokenizer *t = small_tokenizer(false);
