@@ -48,6 +48,20 @@ struct product {
 };
 void launch_product(const struct product &p, cudaStream_t s);
 
+/* rows.cu */
+void launch_embed(enum tensor_type t, const struct packed &w, const int32_t *id, int n_rows,
+                  bool accumulate, float *out, cudaStream_t s);
+void launch_norm(const float *x, const float *weight, float eps, int n_rows, int n, float *out,
+                 cudaStream_t s);
+void launch_add(const float *x, size_t n, float *inout, cudaStream_t s);
+void launch_scale(float factor, size_t n, float *inout, cudaStream_t s);
+/* out f32[n_rows][width] = x[row[i]]; not in place */
+void launch_gather(const float *x, const int32_t *row, int n_rows, int width, float *out,
+                   cudaStream_t s);
+struct kv_view;
+void launch_kv_copy(const struct kv_view &kv, int n_layers, size_t layer_bytes, int dst, int src,
+                    int n_tokens, cudaStream_t s);
+
 /* kv.cuh, attention.cuh */
 enum gpu_kv_type { GPU_KV_F16, GPU_KV_INT8, GPU_KV_E4M3 };
 struct kv_view { /* of one layer */

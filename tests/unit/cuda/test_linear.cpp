@@ -3,45 +3,6 @@
 #include "engine/backend/cuda/launch.h"
 #include "tests/unit/cuda/rig.hpp"
 
-static const enum tensor_type types[] = {TENSOR_F32,  TENSOR_F16,  TENSOR_BF16, TENSOR_Q4_0,
-                                         TENSOR_Q4_1, TENSOR_Q5_0, TENSOR_Q5_1, TENSOR_Q8_0,
-                                         TENSOR_Q4_K, TENSOR_Q5_K, TENSOR_Q6_K};
-
-struct matrix {
-    struct pack_layout l;
-    std::vector<float> exact; /* [n_out][n_in] */
-    on_device<uint8_t> bytes;
-
-    static std::vector<uint8_t> pack(struct pack_layout *l, enum tensor_type t, int n_out, int n_in,
-                                     std::vector<float> *exact)
-    {
-        struct errmsg e = {};
-        CHECK_INT(pack_layout_of(t, n_out, n_in, l, &e), OK);
-        size_t row = tensor_row_bytes(t, n_in);
-        std::vector<uint8_t> rows((size_t)n_out * row), packed(l->bytes);
-        auto values = random_values(7, (size_t)n_out * (size_t)n_in, 0.1f);
-        exact->resize(values.size());
-        for (int o = 0; o < n_out; o++) {
-            size_t at = (size_t)o * (size_t)n_in;
-            quantise_row(t, &values[at], &rows[(size_t)o * row], n_in);
-            dequantise_row(t, &rows[(size_t)o * row], &(*exact)[at], n_in);
-        }
-        pack_rows(l, rows.data(), packed.data());
-        return packed;
-    }
-    matrix(enum tensor_type t, int n_out, int n_in) : bytes(pack(&l, t, n_out, n_in, &exact)) {}
-    struct packed view() const
-    {
-        return {bytes.p,
-                bytes.p + l.high_at,
-                bytes.p + l.scale_at,
-                bytes.p + l.super_at,
-                l.n_out,
-                l.n_in,
-                l.n_runs};
-    }
-};
-
 /* What act_rows makes of x, read back as the numbers the products work with. */
 struct forms {
     on_device<int8_t> q;
@@ -104,7 +65,7 @@ static void check_product(enum tensor_type t, int n_out, int n_in, int n_cols)
 
 TEST(every_type_times_a_few_columns)
 {
-    for (enum tensor_type t : types)
+    for (enum tensor_type t : all_types)
         for (int cols : {1, 2, 3, 8}) {
             emu::seed((uint64_t)cols);
             check_product(t, 13, 512, cols);
@@ -113,7 +74,7 @@ TEST(every_type_times_a_few_columns)
 
 TEST(every_type_times_many_columns)
 {
-    for (enum tensor_type t : types)
+    for (enum tensor_type t : all_types)
         for (int cols : {9, 16, 37}) {
             emu::seed((uint64_t)cols);
             check_product(t, 70, 512, cols);
