@@ -28,6 +28,7 @@ void request_free(struct request *r)
 {
     for (int i = 0; i < r->n_choices; i++) {
         sampler_free(r->choices[i].sampler);
+        drafts_free(r->choices[i].drafts);
         mem_free(r->choices[i].tokens);
     }
     mem_free(r);
@@ -72,6 +73,10 @@ static enum err fill_choice(struct engine *g, struct request *r, int i,
     memcpy(c->tokens, o->prompt, (size_t)o->n_prompt * sizeof *c->tokens);
     enum err code = sampler_new(&c->sampler, &sampling, g->model.n_vocab, e);
     if (!code) sampler_prompt(c->sampler, o->prompt, o->n_prompt);
+    if (!code && g->speculator) {
+        c->drafts = drafts_new(o->expected, o->n_expected);
+        if (!c->drafts) code = err_set(e, ERR_FULL, "no memory for drafts");
+    }
     return code;
 }
 

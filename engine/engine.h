@@ -26,6 +26,12 @@ struct engine_options {
     int prompt_rows_decoding; /* rows prompt chunks may take while others decode; 0 = as many as end within step_target_ms */
     int step_target_ms; /* 0 = 30: bounds the gap between two tokens of a stream while prompts are read */
     int queue_max; /* waiting choices; 0 = 256 -> ERR_FULL */
+    struct engine_speculation {
+        int n_max;   /* tokens guessed ahead and checked together, 0..15; 0 = no speculation */
+        bool lookup; /* guess from repeats in the sequence itself */
+        bool always; /* as many as possible, whatever it costs: for measuring */
+        const char *draft_path; /* smaller model with the same vocabulary; NULL = none */
+    } speculation;
     const char *isa;
     bool exact;
 };
@@ -43,7 +49,8 @@ struct engine_end {
     int choice;
     enum engine_finish finish;
     int prompt_tokens, cached_tokens, completion_tokens;
-    const char *error; /* a sentence for ENGINE_FAILED, else NULL */
+    int drafted_tokens, accepted_tokens; /* guessed and checked; of these said */
+    const char *error;                   /* a sentence for ENGINE_FAILED, else NULL */
 };
 
 enum { ENGINE_CHOICES_MAX = 16, ENGINE_END_IDS_MAX = 64 };
@@ -57,6 +64,9 @@ struct engine_submit_options {
     /* Prefix-cache users share blocks within one adapter (hash of content and scale; zero = none) and one salt (zero = all). */
     struct hash128 adapter, salt;
     int priority; /* 0 = online, 1 = batch */
+    /* What the answer will probably be (n_expected may be 0), copied: guesses are taken from it; it changes speed, never text. */
+    const int32_t *expected;
+    int n_expected;
     /* Token ids that end a choice (counted in completion_tokens, never passed to on_token); copied, at most ENGINE_END_IDS_MAX. */
     const int32_t *end_ids;
     int n_end_ids;

@@ -7,6 +7,12 @@
 #include "engine/engine_private.h"
 #include "engine/model/gguf.h"
 #include "engine/model/model_plan.h"
+#include "engine/speculate/draft_model.h"
+
+enum {
+    DRAFTING_SEQS = 4,        /* so many sequences may have a full draft in one step */
+    DRAFT_CONTEXT_MAX = 4096, /* tokens a draft model holds of one sequence */
+};
 
 static void model_forward_call(void *arg, const struct model_batch *b, float *logits)
 {
@@ -71,6 +77,7 @@ enum err engine_open_with(struct engine **out, const struct engine_forward *mode
         return err_set(e, ERR_FULL, "no memory for %zu bytes of logits and %zu of swap space",
                        n_logits * sizeof(float), host_bytes);
     }
+    g->speculator = model->speculator;
     g->snapshot.max_num_seqs = size->max_num_seqs;
     g->snapshot.blocks_total = size->n_blocks;
     g->has_thread = !pthread_create(&g->thread, NULL, engine_step_main, g);
@@ -115,6 +122,12 @@ static enum err resolve_sizes(const struct engine_options *o, struct engine_size
                        s->max_len, context);
     if (s->max_len < 2) return err_set(e, ERR_RANGE, "max_model_len %d is below 2", s->max_len);
     if (s->max_batch < s->max_num_seqs) s->max_batch = s->max_num_seqs;
+    if (o->speculation.n_max < 0 || o->speculation.n_max > SCHED_DRAFT_MAX)
+        return err_set(e, ERR_RANGE, "at most %d tokens are guessed ahead, not %d", SCHED_DRAFT_MAX,
+                       o->speculation.n_max);
+    s->draft_rows = o->speculation.n_max * DRAFTING_SEQS;
+    if (s->draft_rows > s->max_batch - s->max_num_seqs)
+        s->draft_rows = s->max_batch - s->max_num_seqs;
     s->prompt_rows = or_default(o->prompt_rows_decoding, 0);
     s->step_target_us = 1000.0 * or_default(o->step_target_ms, 30);
     uint64_t bytes = o->kv_bytes ? o->kv_bytes : 512u << 20,
@@ -136,6 +149,28 @@ static enum err resolve_sizes(const struct engine_options *o, struct engine_size
     if (!o->kv_bytes && n > useful) n = useful;
     if (n > 1 << 24) n = 1 << 24;
     s->n_blocks = (int)n;
+    return OK;
+}
+
+static enum err open_speculator(struct speculator **out, const struct engine_options *o,
+                                const struct engine_sizes *size, const struct gguf *target,
+                                struct errmsg *e)
+{
+    const struct engine_speculation *want = &o->speculation;
+    struct speculator_options so = {
+        .n_max = want->n_max, .lookup = want->lookup, .always = want->always};
+    *out = NULL;
+    if (!want->n_max) return OK;
+    if (want->draft_path) {
+        struct draft_model_options draft = {
+            .path = want->draft_path,
+            .n_threads = o->n_threads,
+            .context_max = size->max_len < DRAFT_CONTEXT_MAX ? size->max_len : DRAFT_CONTEXT_MAX,
+            .isa = o->isa};
+        enum err code = draft_model_open(&so.model, &draft, target, e);
+        if (code) return code;
+    }
+    *out = speculator_new(&so);
     return OK;
 }
 
@@ -170,8 +205,10 @@ enum err engine_open(struct engine **out, const struct engine_options *o, struct
                                .info = info,
                                .gguf = model_gguf(m),
                                .n_vocab = info->n_vocab};
-    code = engine_open_with(out, &f, &size, e);
+    code = open_speculator(&f.speculator, o, &size, f.gguf, e);
+    if (!code) code = engine_open_with(out, &f, &size, e);
     if (code) {
+        speculator_free(f.speculator);
         model_close(m);
         return code;
     }
@@ -205,6 +242,7 @@ void engine_close(struct engine *g)
     mem_free(g->logits_copy);
     mem_free_huge(g->host, (size_t)g->size.n_host * g->model.block_bytes);
     sampler_scratch_free(g->scratch);
+    speculator_free(g->speculator);
     pthread_mutex_destroy(&g->lock);
     pthread_cond_destroy(&g->wake);
     if (g->model.close) g->model.close(g->model.arg);

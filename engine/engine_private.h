@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 #include "engine/sched/batch.h"
 #include "engine/sched/pace.h"
+#include "engine/speculate/speculator.h"
 
 struct choice;
 
@@ -21,10 +22,11 @@ struct engine_forward {
     void (*kv_write)(void *arg, int32_t block, const void *from);
     size_t block_bytes;
     void (*close)(void *arg);
-    /* What c may say after tokens[n_tokens]: at most SCHED_DRAFT_MAX ids into out, returns how many. Its answer is checked against the
-     * model, so it changes speed, never text. NULL: no speculation. */
+    /* Tests: what c may say after tokens[n_tokens], instead of the speculator's guess: at most SCHED_DRAFT_MAX ids into out, returns
+     * how many. NULL: the speculator's. */
     int (*draft)(void *arg, const struct choice *c, const int32_t *tokens, int n_tokens,
                  int32_t *out);
+    struct speculator *speculator; /* NULL = none; the engine's once it is open */
     const struct model_info *info;
     const struct gguf *gguf;
     int n_vocab;
@@ -46,6 +48,8 @@ struct choice {
     int n_generated;
     int32_t *tokens; /* [n_limit] prompt and generated */
     struct sampler *sampler;
+    struct drafts *drafts; /* NULL without speculation */
+    int n_drafted, n_accepted;
     bool ended;
 };
 
@@ -93,8 +97,9 @@ struct engine {
     uint8_t *host;        /* [n_host][block_bytes] */
     double block_move_us; /* measured; 0 = not yet */
     struct sampler_scratch *scratch;
-    struct engine_stats count; /* counters only */
-    double rows_per_s;         /* exponential mean */
+    struct engine_stats count;     /* counters only */
+    double rows_per_s;             /* exponential mean */
+    struct speculator *speculator; /* NULL = none */
     struct pace pace;
 };
 

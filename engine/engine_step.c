@@ -16,10 +16,13 @@ static void end_choice(struct engine *g, struct choice *c, enum engine_finish fi
                              .finish = finish,
                              .prompt_tokens = r->n_prompt,
                              .completion_tokens = c->n_generated,
+                             .drafted_tokens = c->n_drafted,
+                             .accepted_tokens = c->n_accepted,
                              .error = error};
     if (c->seq >= 0) {
         end.cached_tokens = sched_cached_tokens(g->sched, c->seq);
         if (end.cached_tokens > r->n_prompt) end.cached_tokens = r->n_prompt;
+        if (c->drafts) speculator_forget(g->speculator, c->drafts);
         sched_remove(g->sched, c->seq);
         g->by_seq[c->seq] = NULL;
         c->seq = -1;
@@ -185,6 +188,9 @@ static void sample(struct engine *g, struct choice *c, float *rows, int n_draft)
         g->count.drafts++;
         g->count.draft_tokens += (uint64_t)n_draft;
         g->count.accepted_tokens += (uint64_t)(n - !same);
+        c->n_drafted += n_draft;
+        c->n_accepted += n - !same;
+        if (c->drafts) speculator_checked(g->speculator, c->drafts, n_draft, n - !same);
     }
     if (n) sched_accept(g->sched, c->seq, said, n);
     if (!more)
@@ -211,18 +217,37 @@ static void sample_all(struct engine *g, const struct sched_plan *plan)
     }
 }
 
+static bool decodes(const struct choice *c)
+{
+    return c->seq >= 0 && c->n_generated > 0;
+}
+
+static int draft(struct engine *g, const struct choice *c, const struct speculator_step *step,
+                 int32_t *out)
+{
+    const int32_t *tokens = sched_tokens(g->sched, c->seq);
+    int n = sched_n_tokens(g->sched, c->seq), left = sched_limit(g->sched, c->seq) - n - 1;
+    if (g->model.draft) return g->model.draft(g->model.arg, c, tokens, n, out);
+    if (left > SCHED_DRAFT_MAX) left = SCHED_DRAFT_MAX;
+    return speculator_draft(g->speculator, c->drafts, step, tokens, n, out, left);
+}
+
 static void propose(struct engine *g)
 {
-    int32_t draft[SCHED_DRAFT_MAX];
-    for (struct request *r = g->live; r; r = r->next) {
+    int32_t tokens[SCHED_DRAFT_MAX];
+    struct speculator_step step = {0, 0};
+    for (const struct request *r = g->live; r; r = r->next)
+        for (int i = 0; i < r->n_choices; i++)
+            step.n_seqs += decodes(&r->choices[i]);
+    step.n_rows = step.n_seqs;
+    for (const struct request *r = g->live; r; r = r->next)
         for (int i = 0; i < r->n_choices; i++) {
-            struct choice *c = &r->choices[i];
-            if (c->seq < 0 || !c->n_generated) continue;
-            int n = g->model.draft(g->model.arg, c, sched_tokens(g->sched, c->seq),
-                                   sched_n_tokens(g->sched, c->seq), draft);
-            sched_draft(g->sched, c->seq, draft, n);
+            const struct choice *c = &r->choices[i];
+            if (!decodes(c) || step.n_rows - step.n_seqs >= g->size.draft_rows) continue;
+            int n = draft(g, c, &step, tokens);
+            sched_draft(g->sched, c->seq, tokens, n);
+            step.n_rows += n;
         }
-    }
 }
 
 static uint8_t *host_block(const struct engine *g, int slot)
@@ -308,13 +333,16 @@ static void keep_pace(struct engine *g, const struct sched_plan *plan, double us
         if (span->n - span->n_draft > 1 || !g->by_seq[span->seq]->n_generated) n_prompt += span->n;
     }
     pace_learn(&g->pace, plan->n_rows - n_prompt, n_prompt, us);
+    if (g->speculator && !n_prompt && !plan->n_moves)
+        speculator_learn(g->speculator, plan->n_rows, us);
     if (!g->size.prompt_rows) sched_set_prompt_rows(g->sched, pace_rows(&g->pace));
 }
 
 static void step(struct engine *g)
 {
     uint64_t start_us = clock_us();
-    if (g->model.draft) propose(g);
+    if (g->model.draft || g->speculator) propose(g);
+    uint64_t planned_us = clock_us();
     const struct sched_plan *plan = sched_step(g->sched, clock_ms());
     if (g->size.check_every_step) ASSERT(!sched_check(g->sched));
     if (!plan->n_rows && !plan->n_moves) return;
@@ -323,7 +351,7 @@ static void step(struct engine *g)
     if (!plan->n_rows) return;
     double now = us ? plan->n_rows * 1e6 / (double)us : 0;
     g->rows_per_s = g->rows_per_s > 0 ? 0.95 * g->rows_per_s + 0.05 * now : now;
-    keep_pace(g, plan, (double)us);
+    keep_pace(g, plan, (double)(clock_us() - planned_us));
     sched_set_costs(g->sched, g->block_move_us, g->rows_per_s > 0 ? 1e6 / g->rows_per_s : 0);
     sample_all(g, plan);
     atomic_store(&g->last_step_ms, clock_ms());

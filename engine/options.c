@@ -1,7 +1,10 @@
 /* options.c - see options.h. Names and aliases are those people know from vLLM and llama.cpp. */
 #include "engine/options.h"
 
+#include <stdio.h>
 #include <string.h>
+
+#include "base/json.h"
 
 #ifdef DEJA_RARE
 enum { BLOCK_MIN = 2 };
@@ -35,6 +38,12 @@ static const struct conf_row rows[] = {
     {"swap_space", CONF_FLOAT, "0.25", 0, 1048576, "GiB", 0,
      "host memory for KV blocks that the pool gives up: preempted requests and older prefixes come "
      "back from there; 0 = none",
+     NULL},
+    {"speculative_config", CONF_STR, "{\"method\":\"ngram\",\"num_speculative_tokens\":8}", 0, 4608,
+     "", 0,
+     "how tokens are guessed ahead: off, or JSON with method (ngram: from repeats; draft_model), "
+     "model (FILE.gguf of a smaller model with the same vocabulary), num_speculative_tokens (1 to "
+     "15) and always (true: also where it does not pay, for measuring)",
      NULL},
     {"enable_prefix_caching", CONF_BOOL, "yes", 0, 0, "", 0,
      "share and keep computed prompt beginnings", NULL},
@@ -75,6 +84,49 @@ struct conf *engine_conf_new(void)
     return conf_new(rows, sizeof rows / sizeof rows[0]);
 }
 
+static enum err read_speculation(const char *text, struct server_options *out, struct errmsg *e)
+{
+    static const char *const known[] = {"method", "model", "num_speculative_tokens", "always"};
+    struct engine_speculation *s = &out->engine.speculation;
+    if (!*text || !strcmp(text, "off") || !strcmp(text, "none")) return OK;
+    json_t *doc = NULL;
+    enum err code = json_parse(str_of(text), 0, &doc, e);
+    if (code) return err_prefix(e, code, "option speculative_config");
+    struct str method = json_member_str(doc, "method"), model = json_member_str(doc, "model");
+    const json_t *n = json_object_get(doc, "num_speculative_tokens");
+    const char *key;
+    json_t *value;
+    json_object_foreach(doc, key, value)
+    {
+        bool fine = false;
+        for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+            fine |= !strcmp(key, known[i]);
+        if (!fine)
+            code = err_set(e, ERR_INVALID,
+                           "option speculative_config: no member %.40s; method, model, "
+                           "num_speculative_tokens and always are known",
+                           key);
+    }
+    s->n_max = n ? (int)json_integer_value(n) : 8;
+    s->lookup = !method.p || str_eqz(method, "ngram");
+    s->always = json_is_true(json_object_get(doc, "always"));
+    if (!code && (!json_is_object(doc) || (!s->lookup && !str_eqz(method, "draft_model"))))
+        code = err_set(e, ERR_INVALID, "option speculative_config: method is ngram or draft_model");
+    if (!code && (s->n_max < 1 || s->n_max > 15))
+        code = err_set(e, ERR_RANGE,
+                       "option speculative_config: num_speculative_tokens must be from 1 to 15");
+    if (!code && model.n >= sizeof out->draft_path)
+        code = err_set(e, ERR_INVALID, "option speculative_config: the path of model is too long");
+    if (!code && !s->lookup && !model.n)
+        code = err_set(e, ERR_INVALID, "option speculative_config: method draft_model needs model");
+    if (!code && model.n) {
+        snprintf(out->draft_path, sizeof out->draft_path, STR_FMT, STR_ARG(model));
+        s->draft_path = out->draft_path;
+    }
+    json_decref(doc);
+    return code;
+}
+
 enum err server_options_read(const struct conf *c, struct server_options *out, struct errmsg *e)
 {
     *out = (struct server_options){
@@ -112,5 +164,5 @@ enum err server_options_read(const struct conf *c, struct server_options *out, s
         return err_set(e, ERR_INVALID, "option block_size: %d is not a power of two", block);
     if (!*out->check && !*out->engine.model_path)
         return err_set(e, ERR_INVALID, "option model: missing; say --model FILE.gguf");
-    return OK;
+    return read_speculation(conf_str(c, "speculative_config"), out, e);
 }

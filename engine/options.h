@@ -6,6 +6,7 @@
 
 struct server_options { /* strings are borrowed from the conf */
     struct engine_options engine;
+    char draft_path[4096];         /* engine.speculation.draft_path points here */
     const char *served_model_name; /* "" = the model's own */
     const char *embed_model;       /* "" = none */
     const char *host;

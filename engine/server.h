@@ -122,12 +122,13 @@ struct exchange {
     int priority;
     struct token_list prompts[SERVER_CHOICES_MAX];
     int n_prompts;
+    struct token_list expected; /* the request's "prediction" */
     struct submission submissions[SERVER_CHOICES_MAX];
     struct choice_out choices[SERVER_CHOICES_MAX];
     int n_choices, n_open; /* n_open: choices still in the engine */
     bool on_worker, streaming;
     struct openai_error error; /* status 0 = none; set by preparation (maybe on a worker) */
-    int64_t prompt_tokens, completion_tokens, cached_tokens;
+    int64_t prompt_tokens, completion_tokens, cached_tokens, drafted_tokens, accepted_tokens;
     float *vectors; /* embeddings: [n_texts][dim] */
     enum err *vector_status;
     struct str *texts;

@@ -36,6 +36,7 @@ static void free_exchange(struct exchange *x)
     }
     for (int i = 0; i < x->n_prompts; i++)
         token_list_fini(&x->prompts[i]);
+    token_list_fini(&x->expected);
     if (x->has_request) openai_request_fini(&x->request);
     mem_free(x->vectors);
     mem_free(x->vector_status);
@@ -206,6 +207,8 @@ static void take_end(struct exchange *x, struct token_event *ev)
     if (!ev->end.choice) {
         x->prompt_tokens += ev->end.prompt_tokens;
         x->cached_tokens += ev->end.cached_tokens;
+        x->drafted_tokens += ev->end.drafted_tokens;
+        x->accepted_tokens += ev->end.accepted_tokens;
     }
     metrics_choice_end(x, finish_name(c->finish), ev->at_us);
     if (!x->http) return;

@@ -16,6 +16,11 @@
       "prompt tokens found in the prefix cache")                                                   \
     X(preemptions, METRIC_COUNTER, "vllm:num_preemptions_total",                                   \
       "sequences stopped for lack of blocks and recomputed later")                                 \
+    X(drafts, METRIC_COUNTER, "vllm:spec_decode_num_drafts_total", "guesses that were checked")    \
+    X(draft_tokens, METRIC_COUNTER, "vllm:spec_decode_num_draft_tokens_total",                     \
+      "guessed tokens that were checked")                                                          \
+    X(accepted_tokens, METRIC_COUNTER, "vllm:spec_decode_num_accepted_tokens_total",               \
+      "guessed tokens the model agreed with")                                                      \
     X(lost_tokens, METRIC_COUNTER, "deja_engine_recomputed_tokens_total",                          \
       "tokens computed again after a preemption")                                                  \
     X(host_hit_tokens, METRIC_COUNTER, "vllm:external_prefix_cache_hits_total",                    \

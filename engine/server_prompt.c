@@ -185,6 +185,23 @@ size_t prompt_bytes(const struct exchange *x)
     return x->http ? http_req_body(x->http).n : 0;
 }
 
+/* "prediction": {"type": "content", "content": text or text parts}, as in the API: where guesses come from, never what is said. */
+static void prepare_prediction(struct exchange *x)
+{
+    const json_t *p = json_object_get(x->request.body, "prediction"),
+                 *content = json_object_get(p, "content");
+    if (!p || json_is_null(p)) return;
+    if (!str_eqz(json_member_str(p, "type"), "content") ||
+        !(json_is_string(content) || json_is_array(content))) {
+        refuse(x, "prediction", "", "prediction: expected {\"type\":\"content\",\"content\":text}");
+        return;
+    }
+    json_t *text = plain_content(content);
+    tokenizer_encode(x->server->tokenizer, json_str(text), 0, &x->expected);
+    json_decref(text);
+    if (x->expected.failed) refuse(x, "prediction", "", "prediction: too long to be read");
+}
+
 void prompt_prepare(struct exchange *x)
 {
     const char *param = x->kind == OPENAI_CHAT ? "messages" : "prompt";
@@ -197,4 +214,6 @@ void prompt_prepare(struct exchange *x)
             refuse(x, param, "context_length_exceeded", "the prompt is too long to be read");
         if (!x->prompts[i].n && !x->error.status) refuse(x, param, "", "the prompt is empty");
     }
+    token_list_init(&x->expected, RENDERED_MAX);
+    if (!x->error.status) prepare_prediction(x);
 }

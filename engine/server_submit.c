@@ -161,6 +161,8 @@ bool exchange_submit(struct exchange *x)
             .priority = x->priority,
             .end_ids = s->end_ids,
             .n_end_ids = s->n_end_ids,
+            .expected = x->expected.ids,
+            .n_expected = (int)x->expected.n,
             .ignore_end = json_is_true(json_object_get(x->request.body, "ignore_eos")),
             .on_token = on_token,
             .on_end = on_end,

@@ -38,9 +38,16 @@ static void write_usage(const struct exchange *x, struct buf *out)
 {
     buf_printf(out,
                "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,\"prompt_"
-               "tokens_details\":{\"cached_tokens\":%lld}}",
+               "tokens_details\":{\"cached_tokens\":%lld}",
                (long long)x->prompt_tokens, (long long)x->completion_tokens,
                (long long)(x->prompt_tokens + x->completion_tokens), (long long)x->cached_tokens);
+    if (x->drafted_tokens)
+        buf_printf(out,
+                   ",\"completion_tokens_details\":{\"accepted_prediction_tokens\":%lld,\"rejected_"
+                   "prediction_tokens\":%lld}",
+                   (long long)x->accepted_tokens,
+                   (long long)(x->drafted_tokens - x->accepted_tokens));
+    buf_char(out, '}');
 }
 
 static void send_chunk(struct exchange *x, struct buf *json)

@@ -3,7 +3,6 @@
 
 #include "base/err.h"
 
-enum { FIRST_TRY = 3 }; /* tokens of a draft when no step has been measured */
 /* A draft must promise so much more than none: estimates err, and drafting has costs that nobody measures. */
 static const double margin = 1.04;
 
@@ -39,8 +38,7 @@ int gain_length(struct gain *g, const struct step_cost *c, const struct gain_ste
 {
     ASSERT(s->n_rows >= 1 && s->n_seqs >= 1);
     double base = step_cost_of(c, s->n_rows);
-    if (n_max < 1) return 0;
-    if (base <= 0) return n_max < FIRST_TRY ? n_max : FIRST_TRY;
+    if (n_max < 1 || c->us[s->n_seqs < GAIN_ROWS_MAX ? s->n_seqs : GAIN_ROWS_MAX] <= 0) return 0;
     double best = margin * s->n_seqs / base, tokens = s->n_seqs, right = 1;
     int length = 0;
     for (int n = 1; n <= n_max; n++) {

@@ -17,18 +17,19 @@ void step_cost_learn(struct step_cost *c, int n_rows, double us);
  * once); 0 = nothing seen at all. */
 double step_cost_of(const struct step_cost *c, int n_rows);
 
-struct gain { /* of one sequence and one way to draft */
-    double chance;      /* that a drafted token is right, given those before it were */
-    int n_seen;         /* tokens checked */
-    int wait, left;     /* steps to leave it alone: after the next failure, and still */
+struct gain {       /* of one sequence and one way to draft */
+    double chance;  /* that a drafted token is right, given those before it were */
+    int n_seen;     /* tokens checked */
+    int wait, left; /* steps to leave it alone: after the next failure, and still */
 };
 void gain_init(struct gain *g, double chance /* 0..1, a first guess */);
 
 struct gain_step {
-    int n_rows, n_seqs; /* of the step so far: rows with drafts given to others, decoding sequences */
-    double draft_us;    /* what drafting one token costs */
+    int n_rows,
+        n_seqs;      /* of the step so far: rows with drafts given to others, decoding sequences */
+    double draft_us; /* what drafting one token costs */
 };
-/* How many tokens to draft, 0..n_max. */
+/* How many tokens to draft, 0..n_max; 0 until a step without drafts has been measured for so many sequences. */
 int gain_length(struct gain *g, const struct step_cost *c, const struct gain_step *s, int n_max);
 /* A draft of n tokens was checked; the first n_right were right. */
 void gain_learn(struct gain *g, int n, int n_right);

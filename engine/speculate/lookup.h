@@ -8,8 +8,8 @@
 #include <stdint.h>
 
 enum {
-    LOOKUP_MATCH_MIN = 3,  /* shorter repeats are chance: see docs/speed.md */
-    LOOKUP_MATCH_MAX = 16, /* longer ones are not told apart */
+    LOOKUP_MATCH_MIN = 3,   /* shorter repeats are chance: see docs/speed.md */
+    LOOKUP_MATCH_MAX = 16,  /* longer ones are not told apart */
     LOOKUP_SCAN_MAX = 16384 /* tokens looked at; older ones are not */
 };
 

@@ -9,13 +9,17 @@
 #include "engine/speculate/gain.h"
 #include "engine/speculate/lookup.h"
 
-enum { DRAFT_MAX = 15 };
+enum {
+    DRAFT_MAX = 15,
+    PLAIN_EVERY = 64, /* one step in so many drafts nothing, so that the plain cost is known as of now */
+};
 enum source { FROM_LOOKUP, FROM_MODEL, N_SOURCES };
 
 struct speculator {
     struct speculator_options o;
     struct step_cost cost;
     double chance[N_SOURCES]; /* of all choices, slowly */
+    unsigned n_steps;
 };
 
 struct drafts {
@@ -76,7 +80,7 @@ int speculator_draft(struct speculator *s, struct drafts *d, const struct specul
         d->begun = true;
     }
     if (n_max > s->o.n_max) n_max = s->o.n_max;
-    if (n_max < 1) return 0;
+    if (n_max < 1 || (s->n_steps % PLAIN_EVERY == 0 && !s->o.always)) return 0;
     if (s->o.lookup || d->n_expected) {
         struct lookup_text expected = {d->expected, d->n_expected};
         struct lookup_found f = lookup_draft(tokens, n_tokens, expected, out, n_max);
@@ -103,4 +107,5 @@ void speculator_forget(struct speculator *s, struct drafts *d)
 void speculator_learn(struct speculator *s, int n_rows, double us)
 {
     step_cost_learn(&s->cost, n_rows, us);
+    s->n_steps++;
 }

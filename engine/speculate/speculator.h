@@ -26,7 +26,8 @@ struct drafts *drafts_new(const int32_t *expected, int n_expected);
 void drafts_free(struct drafts *d); /* NULL is fine */
 
 struct speculator_step {
-    int n_rows, n_seqs; /* decoding rows of the step so far (drafts already given included), decoding sequences */
+    int n_rows,
+        n_seqs; /* decoding rows of the step so far (drafts already given included), decoding sequences */
 };
 /* A draft for what follows tokens[n_tokens]; at most n_max ids into out (further bounded by the options). Returns how many. */
 int speculator_draft(struct speculator *s, struct drafts *d, const struct speculator_step *step,
