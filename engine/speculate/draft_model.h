@@ -1,5 +1,5 @@
-/* draft_model.h - a smaller model of the same vocabulary that guesses ahead. Holds the last few sequences it was asked about, each in KV blocks
- * of its own; reads what it has not seen yet, then says greedily what it thinks follows.
+/* draft_model.h - a smaller model of the same vocabulary that guesses ahead. Holds the last few sequences it was asked about, each in
+ * KV blocks of its own; reads what it has not seen yet, then says greedily what it thinks follows.
  * Threading: the step thread. */
 #ifndef DEJA_ENGINE_SPECULATE_DRAFT_MODEL_H
 #define DEJA_ENGINE_SPECULATE_DRAFT_MODEL_H
@@ -19,8 +19,8 @@ struct draft_model_options {
 MUST enum err draft_model_open(struct draft_model **out, const struct draft_model_options *o,
                                const struct gguf *target, struct errmsg *e);
 void draft_model_close(struct draft_model *m); /* NULL is fine */
-/* n tokens that may follow tokens[n_tokens]; *ticket (0 at first) names the sequence here. Returns how many: 0 when it is too long, or has so
- * much to read first that a part is read now and drafts come later. */
+/* n tokens that may follow tokens[n_tokens]; *ticket (0 at first) names the sequence here. Returns how many: 0 when it is too
+ * long, or has so much to read first that a part is read now and drafts come later. */
 int draft_model_say(struct draft_model *m, uint64_t *ticket, const int32_t *tokens, int n_tokens,
                     int32_t *out, int n);
 void draft_model_forget(struct draft_model *m, uint64_t *ticket);
