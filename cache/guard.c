@@ -34,8 +34,22 @@ void guard_free(struct guard *g)
     mem_free(g);
 }
 
+uint32_t guard_bit(const char *name)
+{
+    for (uint32_t i = 0; guard_names[i]; i++)
+        if (!strcmp(guard_names[i], name)) return 1u << i;
+    return 0;
+}
+
+void guard_harden(struct guard_verdict *v, const char *name)
+{
+    v->hard |= guard_bit(name);
+}
+
 bool guard_refuse(struct guard_verdict *v, const char *name, struct str a, struct str b)
 {
+    v->fired |= guard_bit(name);
+    if (v->refused_by[0]) return true; /* the first one is told of */
     v->refused_by = name;
     int n = snprintf(v->detail, sizeof v->detail, STR_FMT " / " STR_FMT,
                      STR_ARG(a.n > 24 ? str_sub(a, 0, 24) : a),
@@ -61,22 +75,22 @@ static rule *const rules[] = {
     guard_words_differ,       guard_nothing_to_compare,
 };
 
-static bool is_off(uint64_t off, const char *name)
-{
-    for (size_t i = 0; off && guard_names[i]; i++)
-        if (!strcmp(guard_names[i], name)) return off >> i & 1;
-    return false;
-}
-
+/* All are asked, for the verifier wants to know of each; the first that is on is told of. */
 static bool any_refuses(struct comparison *c, uint64_t off)
 {
+    bool any = false;
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         if (!rules[i](c)) continue;
-        if (!is_off(off, c->out->refused_by)) return true;
-        c->out->refused_by = "";
-        c->out->detail[0] = 0;
+        c->out->fired &= ~(uint32_t)off;
+        c->out->hard &= ~(uint32_t)off;
+        if (any || (c->out->fired & guard_bit(c->out->refused_by))) {
+            any = true;
+        } else { /* a guard that is off: the next one tells */
+            c->out->refused_by = "";
+            c->out->detail[0] = 0;
+        }
     }
-    return false;
+    return any;
 }
 
 void guard_check(const struct guard *g, struct str query, struct str stored,
@@ -99,6 +113,7 @@ void guard_check_without(const struct guard *g, uint64_t off, struct str query, 
     guard_text_read(&a, g->lexicon, swap ? stored : query);
     guard_text_read(&b, g->lexicon, swap ? query : stored);
     if (a.too_long || b.too_long) {
+        guard_harden(out, "length");
         guard_refuse(out, "length", guard_none, guard_none);
         return;
     }

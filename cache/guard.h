@@ -15,6 +15,10 @@ struct guard_verdict {
     const char *refused_by; /* static name without "guard:", "" when allowed */
     char detail
         [64]; /* what differs, for people; "" when allowed. Holds text of the questions: never logged at info */
+    uint32_t fired; /* bit i: guard_names[i] has something against it, also after the first */
+    uint32_t
+        hard; /* of these, what no similarity outweighs: both name a number, time, date, currency or identifier and
+                    * not the same; another script or language; opposites in one sentence; the same words in another order */
     float shared;    /* 0..1: content in common, by weight, of the longer one */
     float contained; /* 0..1: of the shorter one */
     bool asks_alike; /* the same kind of question, as far as both say */
@@ -34,6 +38,9 @@ void guard_check_without(const struct guard *g, uint64_t off, struct str query, 
 uint64_t guard_normal(const struct guard *g, struct str text);
 /* 'z' when there is Chinese in it, else 'e'. */
 char guard_language(struct str text);
+
+/* Bit of a guard in `fired`; 0 = no such name. */
+uint32_t guard_bit(const char *name);
 
 /* Names of all guards, for metrics and docs; NULL ends the list. */
 extern const char *const guard_names[];

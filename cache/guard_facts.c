@@ -8,6 +8,7 @@ bool guard_script_differs(struct comparison *c)
     /* Latin words inside Chinese text are common, so Latin alone decides nothing once both have another script */
     unsigned mask = (a & b & ~(unsigned)GS_LATIN) ? ~(unsigned)GS_LATIN : ~0u;
     if ((a & mask) == (b & mask)) return false;
+    guard_harden(c->out, "script");
     return guard_refuse(c->out, "script", guard_none, guard_none);
 }
 
@@ -23,7 +24,9 @@ static int main_language(const struct guard_text *t)
 bool guard_language_differs(struct comparison *c)
 {
     int a = main_language(c->a), b = main_language(c->b);
-    return a && b && a != b && guard_refuse(c->out, "language", guard_none, guard_none);
+    if (!a || !b || a == b) return false;
+    guard_harden(c->out, "language");
+    return guard_refuse(c->out, "language", guard_none, guard_none);
 }
 
 static const struct guard_token *unmatched(const struct guard_text *a, const struct guard_text *b,
@@ -48,47 +51,60 @@ static const struct guard_token *unmatched(const struct guard_text *a, const str
     return NULL;
 }
 
+static bool refuse_named(struct comparison *c, const char *name, struct str a, struct str b)
+{
+    if (a.p != guard_none.p && b.p != guard_none.p) guard_harden(c->out, name);
+    return guard_refuse(c->out, name, a, b);
+}
+
 static bool multiset_differs(struct comparison *c, int kind, uint32_t classes, const char *name)
 {
     const struct guard_token *a = unmatched(c->a, c->b, kind, classes),
                              *b = unmatched(c->b, c->a, kind, classes);
     if (!a && !b) return false;
-    return guard_refuse(c->out, name, a ? a->text : guard_none, b ? b->text : guard_none);
+    return refuse_named(c, name, a ? a->text : guard_none, b ? b->text : guard_none);
+}
+
+/* A number of a that b has not, by value, the same unit preferred; one that b has with another unit goes to *unit_a, *unit_b. */
+static const struct guard_token *number_unmatched(const struct guard_text *a,
+                                                  const struct guard_text *b,
+                                                  const struct guard_token **unit_a,
+                                                  const struct guard_token **unit_b)
+{
+    bool used[GUARD_TOKENS_MAX] = {0};
+    for (size_t i = 0; i < a->n; i++) {
+        const struct guard_token *k = &a->tokens[i], *found = NULL;
+        if (k->kind != GT_NUMBER) continue;
+        for (int pass = 0; pass < 2 && !found; pass++) {
+            for (size_t j = 0; j < b->n && !found; j++) {
+                const struct guard_token *m = &b->tokens[j];
+                if (used[j] || m->kind != GT_NUMBER || !str_eq(k->canon, m->canon) ||
+                    (!pass && !str_eq(k->unit, m->unit)))
+                    continue;
+                used[j] = true;
+                found = m;
+            }
+        }
+        if (!found && !k->weak) return k;
+        if (found && !str_eq(found->unit, k->unit) && !(found->weak || k->weak) && !*unit_a)
+            *unit_a = k, *unit_b = found;
+    }
+    return NULL;
 }
 
 /* Numbers by value; a number read as one may stand against nothing ("one message", "a message"). */
 bool guard_numbers_differ(struct comparison *c)
 {
-    const struct guard_text *t[2] = {c->a, c->b};
-    for (int side = 0; side < 2; side++) {
-        const struct guard_text *a = t[side], *b = t[1 - side];
-        bool used[GUARD_TOKENS_MAX] = {0};
-        for (size_t i = 0; i < a->n; i++) {
-            const struct guard_token *k = &a->tokens[i];
-            if (k->kind != GT_NUMBER) continue;
-            const struct guard_token *found = NULL;
-            for (int pass = 0; pass < 2 && !found; pass++) { /* same unit first */
-                for (size_t j = 0; j < b->n && !found; j++) {
-                    const struct guard_token *m = &b->tokens[j];
-                    if (used[j] || m->kind != GT_NUMBER || !str_eq(k->canon, m->canon) ||
-                        (!pass && !str_eq(k->unit, m->unit)))
-                        continue;
-                    used[j] = true;
-                    found = m;
-                }
-            }
-            if (!found && k->weak) continue;
-            if (!found) return guard_refuse(c->out, "number", k->text, guard_none);
-            if (!str_eq(found->unit, k->unit) && !(found->weak || k->weak))
-                return guard_refuse(c->out,
-                                    str_starts(k->unit, STR("cur:")) ||
-                                            str_starts(found->unit, STR("cur:"))
-                                        ? "currency"
-                                        : "unit",
-                                    k->text, found->text);
-        }
-    }
-    return false;
+    const struct guard_token *unit_a = NULL, *unit_b = NULL;
+    const struct guard_token *a = number_unmatched(c->a, c->b, &unit_a, &unit_b),
+                             *b = number_unmatched(c->b, c->a, &unit_b, &unit_a);
+    if (a || b)
+        return refuse_named(c, "number", a ? a->text : guard_none, b ? b->text : guard_none);
+    if (!unit_a) return false;
+    bool money = str_starts(unit_a->unit, STR("cur:")) || str_starts(unit_b->unit, STR("cur:"));
+    struct str one = unit_a->unit.n ? unit_a->text : guard_none,
+               other = unit_b->unit.n ? unit_b->text : guard_none;
+    return refuse_named(c, money ? "currency" : "unit", one, other);
 }
 
 /* Every currency named, as a unit or alone. Single characters (块) name one only behind a number. */
@@ -107,42 +123,46 @@ static bool names_currency(const struct guard_text *t, struct str canon)
 bool guard_currencies_differ(struct comparison *c)
 {
     const struct guard_text *t[2] = {c->a, c->b};
+    struct str unnamed[2] = {guard_none, guard_none};
     for (int side = 0; side < 2; side++)
         for (size_t i = 0; i < t[side]->n; i++) {
             const struct guard_token *k = &t[side]->tokens[i];
             bool alone = k->word && (k->word->classes & GC_CURRENCY) && k->kind != GT_NUMBER &&
                          !(k->kind == GT_HAN && k->text.n <= 3);
-            if (alone && !names_currency(t[1 - side], k->canon))
-                return guard_refuse(c->out, "currency", k->text, guard_none);
+            if (alone && !names_currency(t[1 - side], k->canon)) unnamed[side] = k->text;
         }
-    return false;
+    if (unnamed[0].p == guard_none.p && unnamed[1].p == guard_none.p) return false;
+    return refuse_named(c, "currency", unnamed[0], unnamed[1]);
 }
 
+static struct str date_of(const struct guard_token *k)
+{
+    return str_starts(k->canon, STR("date:--")) ? str_sub(k->canon, 6, 99)
+           : str_starts(k->canon, STR("d:"))    ? str_sub(k->canon, 2, 99)
+                                                : k->canon;
+}
+
+static bool is_date(const struct guard_token *k)
+{
+    return k->kind == GT_DATE || (k->kind != GT_NUMBER && (k->classes & GC_DATE));
+}
+
+/* Written dates and named days share one space: 元旦 is d:--01-01 in both. */
 bool guard_dates_differ(struct comparison *c)
 {
-    /* written dates and named days share one space: 元旦 is d:--01-01 in both */
     const struct guard_text *t[2] = {c->a, c->b};
+    struct str missing[2] = {guard_none, guard_none};
     for (int side = 0; side < 2; side++)
         for (size_t i = 0; i < t[side]->n; i++) {
-            const struct guard_token *k = &t[side]->tokens[i];
-            bool named = k->kind != GT_NUMBER && (k->classes & GC_DATE);
-            if (k->kind != GT_DATE && !named) continue;
+            if (!is_date(&t[side]->tokens[i])) continue;
             bool found = false;
-            for (size_t j = 0; j < t[1 - side]->n && !found; j++) {
-                const struct guard_token *m = &t[1 - side]->tokens[j];
-                if (m->kind != GT_DATE && !(m->kind != GT_NUMBER && (m->classes & GC_DATE)))
-                    continue;
-                struct str x = str_starts(k->canon, STR("date:--")) ? str_sub(k->canon, 6, 99)
-                               : str_starts(k->canon, STR("d:"))    ? str_sub(k->canon, 2, 99)
-                                                                    : k->canon;
-                struct str y = str_starts(m->canon, STR("date:--")) ? str_sub(m->canon, 6, 99)
-                               : str_starts(m->canon, STR("d:"))    ? str_sub(m->canon, 2, 99)
-                                                                    : m->canon;
-                found = str_eq(x, y);
-            }
-            if (!found) return guard_refuse(c->out, "date", k->text, guard_none);
+            for (size_t j = 0; j < t[1 - side]->n && !found; j++)
+                found = is_date(&t[1 - side]->tokens[j]) &&
+                        str_eq(date_of(&t[side]->tokens[i]), date_of(&t[1 - side]->tokens[j]));
+            if (!found) missing[side] = t[side]->tokens[i].text;
         }
-    return false;
+    if (missing[0].p == guard_none.p && missing[1].p == guard_none.p) return false;
+    return refuse_named(c, "date", missing[0], missing[1]);
 }
 
 bool guard_identifiers_differ(struct comparison *c)

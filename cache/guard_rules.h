@@ -20,6 +20,8 @@ static inline bool guard_close(const struct comparison *c)
 }
 /* Always true. a, b: what differs, cut for the verdict; guard_none = nothing to show. */
 bool guard_refuse(struct guard_verdict *v, const char *name, struct str a, struct str b);
+/* Marks what is about to be refused under this name as hard; see guard_verdict. */
+void guard_harden(struct guard_verdict *v, const char *name);
 extern const struct str guard_none;
 
 /* guard_facts.c: what must be equal one by one */

@@ -21,8 +21,9 @@ bool guard_opposites(struct comparison *c)
                                      *b = &c->b->tokens[al->left_b[j]];
             bool prefixed = a->kind == GT_WORD && b->kind == GT_WORD &&
                             (negated_form(a->text, b->text) || negated_form(b->text, a->text));
-            if (prefixed || guard_lexicon_opposite(c->lexicon, a->canon, b->canon))
-                return guard_refuse(c->out, "antonym", a->text, b->text);
+            if (!prefixed && !guard_lexicon_opposite(c->lexicon, a->canon, b->canon)) continue;
+            if (guard_close(c)) guard_harden(c->out, "antonym");
+            return guard_refuse(c->out, "antonym", a->text, b->text);
         }
     return false;
 }
@@ -223,7 +224,10 @@ bool guard_order_differs(struct comparison *c)
     bool close = guard_close(c);
     if (close && c->align.moved) (void)order_explained(c);
     const struct guard_text *a = c->a, *b = c->b;
-    if (close && c->align.moved) return guard_refuse(c->out, "order", guard_none, guard_none);
+    if (close && c->align.moved) {
+        if (!c->align.n_left_a && !c->align.n_left_b) guard_harden(c->out, "order");
+        return guard_refuse(c->out, "order", guard_none, guard_none);
+    }
     /* in the morning but not in the evening; all of them, not one */
     const uint32_t classes[] = {GC_WHEN, GC_QUANT};
     for (int i = 0; i < 2; i++)

@@ -1,18 +1,13 @@
 /* embedder.c - see embedder.h. One lock guards queue, memo and counters; it is never held while the encoder computes or a
  * callback runs. A request is in exactly one place: the queue, the running pass (its pointer in `running`), or being
  * answered by the one thread that took it out under the lock; so it is answered once. */
-#include "embeddings/embedder.h"
+#include "embeddings/embedder_private.h"
 
-#include <pthread.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/http_client.h"
-#include "embeddings/embedder_memo.h"
-#include "embeddings/remote.h"
-#include "engine/model/encoder.h"
 
 enum {
     BATCH_MAX = 1024,
@@ -20,42 +15,7 @@ enum {
         3, /* to foresee a text's tokens: Chinese has about 3 bytes a token, English 4 to 5 */
 };
 
-struct request {
-    struct request *prev, *next; /* in the queue */
-    struct str text;
-    char *bytes; /* the text, owned */
-    uint64_t deadline_ms;
-    embedder_done *done;
-    void *arg;
-    bool expired; /* running, but already answered with ERR_TIMEOUT */
-};
-
-struct embedder {
-    struct embedder_options opt;
-    struct encoder *enc;   /* the compute thread's; NULL with a remote one */
-    struct remote *remote; /* the compute thread's; NULL with an encoder */
-    size_t dim;
-    pthread_t computer, watcher;
-    pthread_mutex_t lock;
-    pthread_cond_t work;  /* the queue got an entry, or closing */
-    pthread_cond_t clock; /* an earlier deadline came, or closing */
-    bool closing;
-    struct request *first, *last; /* queue, oldest first */
-    int n_queued;
-    struct request **running; /* [batch_max], n_running of them */
-    int n_running;
-    uint64_t watched_ms; /* the watcher sleeps until then; UINT64_MAX = no deadline */
-    struct embedder_memo *memo;
-    struct embedder_stats stats;
-
-    /* the compute thread's scratch, [batch_max] each */
-    struct str *texts;
-    int *slot; /* request -> place among the distinct texts */
-    enum err *status;
-    float *vectors; /* [batch_max][dim] */
-};
-
-static void queue_push(struct embedder *em, struct request *r)
+void embedder_queue_push(struct embedder *em, struct request *r)
 {
     r->prev = em->last;
     r->next = NULL;
@@ -80,10 +40,21 @@ static void queue_remove(struct embedder *em, struct request *r)
     em->n_queued--;
 }
 
-static void request_free(struct request *r)
+void embedder_request_free(struct request *r)
 {
+    if (r->against) mem_free(r->against->bytes);
+    mem_free(r->against);
     mem_free(r->bytes);
     mem_free(r);
+}
+
+/* The one answer of a request that got nothing. */
+static void refuse(const struct embedder *em, const struct request *r, enum err code)
+{
+    if (r->compared)
+        r->compared(r->arg, code, NULL, 0);
+    else
+        r->done(r->arg, code, NULL, em->dim);
 }
 
 /* ---- the watcher ---- */
@@ -107,7 +78,7 @@ static bool take_expired(struct embedder *em, uint64_t now_ms, struct request *o
         if (r->deadline_ms > now_ms) continue;
         queue_remove(em, r);
         *out = *r;
-        request_free(r);
+        embedder_request_free(r);
         return true;
     }
     for (int i = 0; i < em->n_running; i++) {
@@ -141,7 +112,7 @@ static void *watch(void *arg)
         if (take_expired(em, clock_ms(), &expired)) {
             em->stats.timeouts++;
             pthread_mutex_unlock(&em->lock);
-            expired.done(expired.arg, ERR_TIMEOUT, NULL, em->dim);
+            refuse(em, &expired, ERR_TIMEOUT);
             pthread_mutex_lock(&em->lock);
             continue;
         }
@@ -154,7 +125,7 @@ static void *watch(void *arg)
 
 /* ---- the compute thread ---- */
 
-/* Fills running from the queue: as many as one pass takes, at least one. */
+/* Fills running from the queue: one comparison, or as many texts as one pass takes, at least one. */
 static void take_batch(struct embedder *em)
 {
     int tokens = 0;
@@ -162,10 +133,11 @@ static void take_batch(struct embedder *em)
     while (em->first && em->n_running < em->opt.batch_max) {
         struct request *r = em->first;
         int foreseen = (int)(r->text.n / BYTES_PER_TOKEN) + 2;
-        if (em->n_running && tokens + foreseen > em->opt.batch_tokens_max) break;
+        if (em->n_running && (r->compared || tokens + foreseen > em->opt.batch_tokens_max)) break;
         tokens += foreseen;
         queue_remove(em, r);
         em->running[em->n_running++] = r;
+        if (r->compared) break;
     }
 }
 
@@ -188,7 +160,7 @@ static int distinct_texts(struct embedder *em, int *n_remembered)
         const float *known = embedder_memo_get(em->memo, em->texts[at]);
         em->status[at] = ERR_AGAIN;
         if (!known) continue;
-        memcpy(em->vectors + (size_t)at * em->dim, known, em->dim * sizeof *known);
+        memcpy(em->vectors + (size_t)at * em->record, known, em->record * sizeof *known);
         em->status[at] = OK;
         (*n_remembered)++;
     }
@@ -207,11 +179,8 @@ static int compute(struct embedder *em, int n_texts)
             from++;
             continue;
         }
-        float *out = em->vectors + (size_t)from * em->dim;
-        if (em->remote)
-            remote_embed(em->remote, em->texts + from, to - from, out, em->status + from);
-        else
-            encoder_embed(em->enc, em->texts + from, to - from, out, em->status + from);
+        text_source_compute(em->source, em->texts + from, to - from,
+                            em->vectors + (size_t)from * em->record, em->status + from);
         computed += to - from;
         from = to;
     }
@@ -232,18 +201,43 @@ static void answer(struct embedder *em)
         else
             em->stats.answered++;
         pthread_mutex_unlock(&em->lock);
-        r->done(r->arg, code, code ? NULL : em->vectors + (size_t)em->slot[i] * em->dim, em->dim);
+        r->done(r->arg, code, code ? NULL : em->vectors + (size_t)em->slot[i] * em->record,
+                em->dim);
         pthread_mutex_lock(&em->lock);
     }
     em->n_running = 0;
     for (int i = 0; i < n; i++)
-        request_free(em->running[i]);
+        embedder_request_free(em->running[i]);
+}
+
+/* The comparison in running[0]. The lock is held on entry and exit. */
+static void run_comparison(struct embedder *em)
+{
+    struct request *r = em->running[0];
+    const struct comparison *c = r->against;
+    struct embedder_opinion opinions[EMBEDDER_COMPARE_MAX];
+    pthread_mutex_unlock(&em->lock);
+    enum err code = text_source_joint(em->source, r->text, c->text, c->n, c->cosine, opinions);
+    pthread_mutex_lock(&em->lock);
+    em->stats.compared += code ? 0 : (uint64_t)c->n;
+    if (!r->expired) {
+        r->expired = true;
+        pthread_mutex_unlock(&em->lock);
+        r->compared(r->arg, code, code ? NULL : opinions, code ? 0 : c->n);
+        pthread_mutex_lock(&em->lock);
+    }
+    em->n_running = 0;
+    embedder_request_free(r);
 }
 
 static void run_batch(struct embedder *em)
 {
     int n_remembered;
     take_batch(em);
+    if (em->running[0]->compared) {
+        run_comparison(em);
+        return;
+    }
     int n_texts = distinct_texts(em, &n_remembered);
     em->stats.memo_hits += (uint64_t)n_remembered;
     pthread_mutex_unlock(&em->lock);
@@ -257,7 +251,8 @@ static void run_batch(struct embedder *em)
         em->stats.pass_us += took_us;
         for (int at = 0; at < n_texts; at++)
             if (!em->status[at])
-                embedder_memo_put(em->memo, em->texts[at], em->vectors + (size_t)at * em->dim);
+                embedder_memo_put(em->memo, em->texts[at], em->vectors + (size_t)at * em->record,
+                                  em->record * sizeof *em->vectors);
     }
     answer(em);
 }
@@ -269,8 +264,8 @@ static void cancel_queued(struct embedder *em)
         queue_remove(em, r);
         em->stats.cancelled++;
         pthread_mutex_unlock(&em->lock);
-        r->done(r->arg, ERR_CANCELLED, NULL, em->dim);
-        request_free(r);
+        refuse(em, r, ERR_CANCELLED);
+        embedder_request_free(r);
         pthread_mutex_lock(&em->lock);
     }
 }
@@ -334,33 +329,25 @@ enum err embedder_open(struct embedder **out, const char *path, const struct emb
                        struct errmsg *e)
 {
     struct embedder_options o = *opt;
-    struct encoder *enc = NULL;
-    struct remote *remote = NULL;
+    struct text_source *source;
     *out = NULL;
     enum err code = fill_options(&o, e);
     if (code) return code;
-    struct encoder_options eo = {.n_threads = o.n_threads,
-                                 .isa = o.isa,
-                                 .keep_f32 = o.keep_f32,
-                                 .batch_tokens_max = o.batch_tokens_max,
-                                 .unknown_share_max = o.unknown_share_max};
-    code =
-        http_is_url(path) ? remote_open(&remote, path, o.key, e) : encoder_open(&enc, path, &eo, e);
-    if (code) return code;
+    if ((code = text_source_open(&source, path, &o, e))) return code;
     struct embedder *em = xcalloc(1, sizeof *em);
     size_t n = (size_t)o.batch_max;
     em->opt = o;
-    em->opt.isa = em->opt.key = NULL; /* borrowed for the call only */
-    em->enc = enc;
-    em->remote = remote;
-    em->dim = (size_t)(remote ? remote_dim(remote) : encoder_dim(enc));
+    em->opt.isa = em->opt.key = em->opt.pair_net = NULL; /* borrowed for the call only */
+    em->source = source;
+    em->dim = text_source_dim(source);
+    em->record = text_source_record(source);
     em->watched_ms = UINT64_MAX;
-    em->memo = embedder_memo_new(o.memo_entries < 0 ? 0 : o.memo_entries, (int)em->dim);
+    em->memo = embedder_memo_new(o.memo_entries < 0 ? 0 : o.memo_entries);
     em->running = xcalloc(n, sizeof *em->running);
     em->texts = xcalloc(n, sizeof *em->texts);
     em->slot = xcalloc(n, sizeof *em->slot);
     em->status = xcalloc(n, sizeof *em->status);
-    em->vectors = xcalloc(n * em->dim, sizeof *em->vectors);
+    em->vectors = xcalloc(n * em->record, sizeof *em->vectors);
     start_threads(em);
     *out = em;
     return OK;
@@ -379,8 +366,7 @@ void embedder_close(struct embedder *em)
     pthread_mutex_destroy(&em->lock);
     pthread_cond_destroy(&em->work);
     pthread_cond_destroy(&em->clock);
-    encoder_close(em->enc);
-    remote_close(em->remote);
+    text_source_close(em->source);
     embedder_memo_free(em->memo);
     mem_free(em->running);
     mem_free(em->texts);
@@ -397,105 +383,10 @@ int embedder_dim(const struct embedder *em)
 
 const char *embedder_id(const struct embedder *em)
 {
-    return em->remote ? remote_id(em->remote) : encoder_id(em->enc);
+    return text_source_id(em->source);
 }
 
 int embedder_max_tokens(const struct embedder *em)
 {
-    return em->remote ? 0 : encoder_max_tokens(em->enc);
-}
-
-/* ---- calls ---- */
-
-/* Why a text is turned away now, or OK. The lock is held. */
-static enum err admit(struct embedder *em)
-{
-    if (em->closing) return ERR_CLOSED;
-    if (em->n_queued >= em->opt.queue_max) {
-        em->stats.refused_full++;
-        return ERR_FULL;
-    }
-    return OK;
-}
-
-enum err embedder_submit(struct embedder *em, struct str text, int deadline_ms, embedder_done *done,
-                         void *arg)
-{
-    ASSERT(deadline_ms >= 0);
-    if (text.n > em->opt.text_bytes_max) return ERR_TOO_LARGE;
-    pthread_mutex_lock(&em->lock);
-    enum err code = admit(em);
-    if (!code) {
-        struct request *r = xcalloc(1, sizeof *r);
-        r->bytes = xstrndup(text.p ? text.p : "", text.n);
-        r->text = (struct str){r->bytes, text.n};
-        r->deadline_ms = clock_ms() + (uint64_t)(deadline_ms ? deadline_ms : em->opt.deadline_ms);
-        r->done = done;
-        r->arg = arg;
-        queue_push(em, r);
-        em->stats.submitted++;
-        pthread_cond_signal(&em->work);
-        if (r->deadline_ms < em->watched_ms) pthread_cond_signal(&em->clock);
-    }
-    pthread_mutex_unlock(&em->lock);
-    return code;
-}
-
-bool embedder_recall(struct embedder *em, struct str text, float *out)
-{
-    pthread_mutex_lock(&em->lock);
-    const float *known = embedder_memo_get(em->memo, text);
-    if (known) {
-        memcpy(out, known, em->dim * sizeof *out);
-        em->stats.memo_hits++;
-    }
-    pthread_mutex_unlock(&em->lock);
-    return known != NULL;
-}
-
-struct waiter {
-    pthread_mutex_t lock;
-    pthread_cond_t ready;
-    bool done;
-    enum err code;
-    float *out;
-};
-
-static void wake_waiter(void *arg, enum err code, const float *vector, size_t dim)
-{
-    struct waiter *w = arg;
-    pthread_mutex_lock(&w->lock);
-    w->code = code;
-    if (!code) memcpy(w->out, vector, dim * sizeof *vector);
-    w->done = true;
-    pthread_cond_signal(&w->ready);
-    pthread_mutex_unlock(&w->lock);
-}
-
-enum err embedder_embed_sync(struct embedder *em, struct str text, float *out)
-{
-    if (embedder_recall(em, text, out)) return OK;
-    struct waiter w = {.out = out};
-    pthread_mutex_init(&w.lock, NULL);
-    pthread_cond_init(&w.ready, NULL);
-    enum err code = embedder_submit(em, text, 600000, wake_waiter, &w);
-    if (!code) {
-        pthread_mutex_lock(&w.lock);
-        while (!w.done)
-            pthread_cond_wait(&w.ready, &w.lock);
-        pthread_mutex_unlock(&w.lock);
-        code = w.code;
-    }
-    pthread_mutex_destroy(&w.lock);
-    pthread_cond_destroy(&w.ready);
-    return code;
-}
-
-void embedder_stats_read(struct embedder *em, struct embedder_stats *out)
-{
-    pthread_mutex_lock(&em->lock);
-    *out = em->stats;
-    out->queued = em->n_queued;
-    out->memo_entries = embedder_memo_entries(em->memo);
-    pthread_mutex_unlock(&em->lock);
+    return text_source_max_tokens(em->source);
 }

@@ -22,6 +22,8 @@ struct embedder_options {  /* 0 = the default in brackets */
     int deadline_ms;       /* of calls that name none (1000), 1..600000 */
     size_t text_bytes_max; /* longer texts are ERR_TOO_LARGE at once (32 KiB) */
     float unknown_share_max; /* (0.3) see encoder_options */
+    const char
+        *pair_net; /* a GGUF file of retrained weights; NULL = ours, where they fit the encoder */
 };
 
 /* path: a GGUF file, or "http://host:port/v1#model" for a server with /v1/embeddings (embeddings/remote.h). */
@@ -51,9 +53,44 @@ bool embedder_recall(struct embedder *em, struct str text, float *out);
 /* Waits; for tools and tests, never on an event loop. */
 MUST enum err embedder_embed_sync(struct embedder *em, struct str text, float *out);
 
+/* ---- do two questions ask the same? engine/model/pair_net.h says how; for the encoders its weights were made for ---- */
+
+/* Bytes of a text's sketch, at most PAIR_SKETCH_MAX; 0 = this embedder makes none, and the reason is a sentence. */
+size_t embedder_sketch_bytes(const struct embedder *em);
+const char *embedder_why_no_sketch(const struct embedder *em);
+/* How logits become decisions, for verifier_new (cache/verifier.h); empty without a net. Borrowed until embedder_close. */
+struct str embedder_calibration(const struct embedder *em);
+/* What a callback's vector has behind it: [sketch_bytes], borrowed as the vector is. To be stored with the vector. */
+const void *embedder_sketch(const struct embedder *em, const float *vector);
+/* embedder_recall and embedder_embed_sync with the sketch: [sketch_bytes], may be NULL. */
+bool embedder_recall_sketch(struct embedder *em, struct str text, float *out, void *sketch);
+MUST enum err embedder_embed_sketch_sync(struct embedder *em, struct str text, float *out,
+                                         void *sketch);
+
+/* The first look, some 30 microseconds: *logit > 0 = rather the same question. cosine: of the two vectors. ERR_UNSUPPORTED: no
+ * sketches here; ERR_CORRUPT: one of the two is no sketch of this embedder (zeros: its text was too long). cache/verifier.h. */
+MUST enum err embedder_score(const struct embedder *em, const void *sketch_a, const void *sketch_b,
+                             double cosine, float *logit);
+
+/* The second look, 1 to 2 ms a pair and as much again for a text not seen lately, on the embedder's thread: a against each of b[n], n at
+ * most EMBEDDER_COMPARE_MAX, with the cosines of their vectors. Called as embedder_submit is. code OK: opinions[n], borrowed during the
+ * call; a text too long for the net gives NaN. */
+enum { EMBEDDER_COMPARE_MAX = 8 };
+struct embedder_opinion {
+    float alone; /* what embedder_score says */
+    float joint; /* both texts together */
+};
+bool embedder_can_compare(const struct embedder *em);
+typedef void embedder_compared(void *arg, enum err code, const struct embedder_opinion *opinions,
+                               int n);
+MUST enum err embedder_compare(struct embedder *em, struct str a, const struct str *b,
+                               const double *cosines, int n, int deadline_ms,
+                               embedder_compared *done, void *arg);
+
 struct embedder_stats {
     uint64_t submitted, answered, memo_hits, timeouts, refused_full, refused_text,
-        cancelled; /* texts */
+        cancelled;     /* texts */
+    uint64_t compared; /* pairs, by embedder_compare */
     uint64_t passes, pass_texts,
         pass_us;              /* sums over all passes, texts computed in them, time they took */
     int queued, memo_entries; /* now */

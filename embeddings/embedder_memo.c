@@ -12,24 +12,23 @@ struct entry {
     struct entry *newer, *older; /* by last use */
     uint64_t hash;
     size_t n;
-    char *text;    /* [n] */
-    float *vector; /* [dim] */
+    char *text;  /* [n] */
+    void *bytes; /* what was computed */
 };
 
 struct embedder_memo {
-    int entries_max, n_entries, dim;
+    int entries_max, n_entries;
     uint64_t seed;    /* texts come from outside: nobody may aim at one bucket */
     size_t n_buckets; /* power of two */
     struct entry **buckets;
     struct entry *newest, *oldest;
 };
 
-struct embedder_memo *embedder_memo_new(int entries_max, int dim)
+struct embedder_memo *embedder_memo_new(int entries_max)
 {
-    ASSERT(entries_max >= 0 && dim > 0);
+    ASSERT(entries_max >= 0);
     struct embedder_memo *m = xcalloc(1, sizeof *m);
     m->entries_max = entries_max;
-    m->dim = dim;
     m->seed = rng_entropy();
     for (m->n_buckets = 16; m->n_buckets < (size_t)entries_max; m->n_buckets *= 2)
         continue;
@@ -40,7 +39,7 @@ struct embedder_memo *embedder_memo_new(int entries_max, int dim)
 static void entry_free(struct entry *x)
 {
     mem_free(x->text);
-    mem_free(x->vector);
+    mem_free(x->bytes);
     mem_free(x);
 }
 
@@ -86,14 +85,14 @@ static struct entry *find(const struct embedder_memo *m, struct str text, uint64
     return x;
 }
 
-const float *embedder_memo_get(struct embedder_memo *m, struct str text)
+const void *embedder_memo_get(struct embedder_memo *m, struct str text)
 {
     if (!m->n_entries || text.n > EMBEDDER_MEMO_TEXT_MAX) return NULL;
     struct entry *x = find(m, text, hash_bytes(m->seed, text).lo);
     if (!x) return NULL;
     list_remove(m, x);
     list_push(m, x);
-    return x->vector;
+    return x->bytes;
 }
 
 static void drop_oldest(struct embedder_memo *m)
@@ -107,7 +106,7 @@ static void drop_oldest(struct embedder_memo *m)
     m->n_entries--;
 }
 
-void embedder_memo_put(struct embedder_memo *m, struct str text, const float *vector)
+void embedder_memo_put(struct embedder_memo *m, struct str text, const void *bytes, size_t n_bytes)
 {
     if (!m->entries_max || text.n > EMBEDDER_MEMO_TEXT_MAX) return;
     uint64_t hash = hash_bytes(m->seed, text).lo;
@@ -117,8 +116,8 @@ void embedder_memo_put(struct embedder_memo *m, struct str text, const float *ve
     x->hash = hash;
     x->n = text.n;
     x->text = xstrndup(text.p ? text.p : "", text.n);
-    x->vector = xmalloc((size_t)m->dim * sizeof *x->vector);
-    memcpy(x->vector, vector, (size_t)m->dim * sizeof *x->vector);
+    x->bytes = xmalloc(n_bytes);
+    memcpy(x->bytes, bytes, n_bytes);
     x->chain = *bucket;
     *bucket = x;
     list_push(m, x);

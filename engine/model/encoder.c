@@ -20,6 +20,19 @@ int encoder_max_tokens(const struct encoder *enc)
     return enc->dims.max_tokens;
 }
 
+int encoder_layers(const struct encoder *enc)
+{
+    return enc->dims.n_layer;
+}
+
+void encoder_tap_set(struct encoder *enc, int layer, encoder_tap *tap, void *arg)
+{
+    ASSERT(layer >= 1 && layer <= enc->dims.n_layer);
+    enc->tap = tap;
+    enc->tap_arg = arg;
+    enc->tap_layer = layer;
+}
+
 /* ---- text to ids ---- */
 
 /* Pieces of prefix + text into list; returns how many are unknown. The prefix is put before the text as text, since
@@ -126,6 +139,16 @@ static void add_and_norm(struct encoder *enc, const struct encoder_matrix *m, co
     backend_layernorm(enc->be, enc->x, &n, n_rows, enc->dims.n_embd, enc->x);
 }
 
+static void show_rows(const struct encoder *enc, int n_segments)
+{
+    struct encoder_pass pass = {.n_texts = n_segments,
+                                .length = enc->length,
+                                .text_i = enc->text_i,
+                                .ids = enc->ids,
+                                .rows = enc->x};
+    enc->tap(enc->tap_arg, &pass);
+}
+
 static void run_layers(struct encoder *enc, int n_segments, int n_rows)
 {
     struct layernorm first = {
@@ -146,6 +169,7 @@ static void run_layers(struct encoder *enc, int n_segments, int n_rows)
                                .n_rows = n_rows};
         backend_linear(enc->be, &widen);
         add_and_norm(enc, &l->down, enc->up, LINEAR_GELU, &l->out_norm, n_rows);
+        if (enc->tap && enc->tap_layer == i + 1) show_rows(enc, n_segments);
     }
 }
 

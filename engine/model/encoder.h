@@ -36,6 +36,20 @@ int encoder_max_tokens(
 void encoder_embed(struct encoder *enc, const struct str *texts, int n, float *out,
                    enum err *status);
 
+/* One pass on its way: rows f32[sum of lengths][dim] after `layer` layers, texts side by side, special tokens and prefix
+ * included. All borrowed for the call. */
+struct encoder_pass {
+    int n_texts;
+    const int32_t *length; /* [n_texts] rows of each */
+    const int *text_i;     /* [n_texts] index into the texts of encoder_embed */
+    const int32_t *ids;    /* [rows] token of each row */
+    const float *rows;
+};
+typedef void encoder_tap(void *arg, const struct encoder_pass *pass);
+/* tap is called once in every pass of encoder_embed from now on, before it returns; NULL = no longer. layer 1..encoder_layers. */
+void encoder_tap_set(struct encoder *enc, int layer, encoder_tap *tap, void *arg);
+int encoder_layers(const struct encoder *enc);
+
 /* Pieces of text with prefix and special tokens, the unknown ones among them. At most max_tokens + 1 are counted. */
 int encoder_count_tokens(const struct encoder *enc, struct str text, int *n_unknown);
 

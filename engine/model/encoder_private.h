@@ -45,6 +45,10 @@ struct encoder {
     float *q, *k, *v, *att;
     float *up; /* [rows][n_ff] */
     struct token_list tokens;
+
+    encoder_tap *tap; /* NULL = none */
+    void *tap_arg;
+    int tap_layer;
 };
 
 #endif

@@ -15,7 +15,7 @@ static struct str text_of(int n, char out[16])
 
 TEST(random_use_agrees_with_an_ordered_array)
 {
-    struct embedder_memo *m = embedder_memo_new(ENTRIES, 2);
+    struct embedder_memo *m = embedder_memo_new(ENTRIES);
     struct rng rng;
     int order[ENTRIES], n = 0; /* most recently used first */
     char text[16];
@@ -31,7 +31,7 @@ TEST(random_use_agrees_with_an_ordered_array)
             if (got) CHECK(got[0] == (float)t);
             if (!got) continue;
         } else {
-            embedder_memo_put(m, text_of(t, text), vector);
+            embedder_memo_put(m, text_of(t, text), vector, sizeof vector);
             if (at < n) continue; /* putting what is there is no use of it */
             if (n < ENTRIES) n++;
             at = n - 1;
@@ -48,14 +48,14 @@ TEST(long_texts_and_a_memo_of_none_remember_nothing)
 {
     static char big[EMBEDDER_MEMO_TEXT_MAX + 1];
     float v[1] = {1};
-    struct embedder_memo *m = embedder_memo_new(0, 1);
-    embedder_memo_put(m, STR("a"), v);
+    struct embedder_memo *m = embedder_memo_new(0);
+    embedder_memo_put(m, STR("a"), v, sizeof v);
     CHECK(!embedder_memo_get(m, STR("a")));
     embedder_memo_free(m);
-    m = embedder_memo_new(4, 1);
-    embedder_memo_put(m, (struct str){big, sizeof big}, v);
+    m = embedder_memo_new(4);
+    embedder_memo_put(m, (struct str){big, sizeof big}, v, sizeof v);
     CHECK(!embedder_memo_get(m, (struct str){big, sizeof big}));
-    embedder_memo_put(m, (struct str){NULL, 0}, v);
+    embedder_memo_put(m, (struct str){NULL, 0}, v, sizeof v);
     CHECK(embedder_memo_get(m, STR("")));
     embedder_memo_free(m);
 }

@@ -1,0 +1,49 @@
+/* verifier.h - how likely is it that the answer to one question also answers another? Weighs what the pair net, the vectors and the
+ * guards say into one calibrated probability. Two looks: the first costs next to nothing (sketches stored with the entries), the second
+ * runs both questions through the net together and is only asked about candidates the first lets through.
+ *
+ *   guard_check(..)                                     v.same: the answer may be used, no verifier needed
+ *   if ((name = verifier_refuses(&v))) ..               refused by a hard guard, whatever else
+ *   embedder_score(em, sketch_q, sketch_e, cosine, &x.alone)     not OK: no opinion, so no hit
+ *   p = verifier_probability(vf, &x)                    x.has_joint false
+ *   if (p < verifier_thresholds_of(vf, language)->first)         a miss, no second look
+ *   embedder_compare(em, query, candidates..)           x.joint, x.has_joint = true
+ *   p = verifier_probability(vf, &x); a hit from ->hit on        policies may ask for more
+ *
+ * Thresholds are calibrated per request: for the best of the three nearest candidates. Weights and thresholds come with the net
+ * (embedder_calibration), so that retrained ones replace all of it at once.
+ * Pure after verifier_new; any number of threads. */
+#ifndef DEJA_CACHE_VERIFIER_H
+#define DEJA_CACHE_VERIFIER_H
+#include "cache/guard.h"
+
+struct verifier;
+
+/* calibration: JSON as train/calibrate.py writes it. ERR_UNSUPPORTED: empty, the embedder has no net; ERR_CORRUPT: damaged, or
+ * features and guards this program does not know. *e says which. */
+MUST enum err verifier_new(struct verifier **out, struct str calibration, struct errmsg *e);
+void verifier_free(struct verifier *vf); /* NULL is fine */
+
+struct verifier_view {
+    const struct guard_verdict *guard;
+    double cosine;
+    float alone; /* embedder_score */
+    bool has_joint;
+    float joint; /* embedder_compare */
+};
+
+/* The guard that refuses whatever the verifier would say, NULL = none. */
+const char *verifier_refuses(const struct guard_verdict *v);
+/* 0..1; 0 when a number is not finite. Takes the hard guards as any other: ask verifier_refuses first. */
+double verifier_probability(const struct verifier *vf, const struct verifier_view *x);
+
+struct verifier_thresholds {
+    double first; /* below it after the first look: not worth a second */
+    double alone; /* a hit after the first look, where no second is to be had */
+    double hit;   /* a hit after the second look */
+};
+/* language: of guard_verdict. Shipped: at most 1 of 100 requests of the held-back domains got a wrong answer, with every near
+ * question stored too (docs/verifier.md). Borrowed. */
+const struct verifier_thresholds *verifier_thresholds_of(const struct verifier *vf, char language);
+
+#endif

@@ -1,0 +1,239 @@
+/* text_source.c - see text_source.h. */
+#include "embeddings/text_source.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/http_client.h"
+#include "base/mem.h"
+#include "embeddings/embedder_memo.h"
+#include "embeddings/pair_weights.h"
+#include "embeddings/remote.h"
+#include "engine/model/gguf.h"
+
+enum { TOKENS_ENTRIES = 2048 }; /* some 7 KB each: 14 MB */
+
+struct text_source {
+    struct encoder *enc;   /* NULL with a remote one */
+    struct remote *remote; /* NULL with an encoder */
+    struct pair_net *net;  /* NULL = none */
+    size_t dim, sketch_bytes, record;
+    char why[240];
+    struct embedder_memo *tokens; /* NULL without a joint net */
+
+    /* scratch of text_source_compute, grown to n_max texts */
+    int n_max;
+    float *vectors;                /* [n_max][dim] */
+    uint8_t *sketches;             /* [n_max][sketch_bytes] */
+    struct pair_tokens **computed; /* [n_max] */
+};
+
+/* The weights asked for must fit; ours need not. */
+static enum err open_net(struct text_source *s, const char *path, struct errmsg *e)
+{
+    struct gguf *g;
+    struct errmsg why = {0};
+    struct str ours = pair_weights();
+    enum err code = path ? gguf_open(&g, path, e) : gguf_from_bytes(&g, ours.p, ours.n, e);
+    if (code) return code;
+    code = pair_net_open(&s->net, s->enc, g, &why);
+    gguf_close(g);
+    if (code && path) return err_set(e, code, "%s: %s", path, why.text);
+    if (code) (void)snprintf(s->why, sizeof s->why, "%s", why.text);
+    return OK;
+}
+
+static enum err open_encoder(struct text_source *s, const char *path,
+                             const struct embedder_options *o, struct errmsg *e)
+{
+    struct encoder_options eo = {.n_threads = o->n_threads,
+                                 .isa = o->isa,
+                                 .keep_f32 = o->keep_f32,
+                                 .batch_tokens_max = o->batch_tokens_max,
+                                 .unknown_share_max = o->unknown_share_max};
+    enum err code = encoder_open(&s->enc, path, &eo, e);
+    return code ? code : open_net(s, o->pair_net, e);
+}
+
+enum err text_source_open(struct text_source **out, const char *path,
+                          const struct embedder_options *o, struct errmsg *e)
+{
+    struct text_source *s = xcalloc(1, sizeof *s);
+    *out = NULL;
+    enum err code =
+        http_is_url(path) ? remote_open(&s->remote, path, o->key, e) : open_encoder(s, path, o, e);
+    if (code) {
+        text_source_close(s);
+        return code;
+    }
+    if (s->remote) (void)snprintf(s->why, sizeof s->why, "a remote server gives vectors only");
+    s->dim = (size_t)(s->remote ? remote_dim(s->remote) : encoder_dim(s->enc));
+    s->sketch_bytes = s->net ? pair_net_sketch_bytes(s->net) : 0;
+    s->record = s->dim + (s->sketch_bytes + sizeof(float) - 1) / sizeof(float);
+    if (s->net && pair_net_is_joint(s->net)) s->tokens = embedder_memo_new(TOKENS_ENTRIES);
+    *out = s;
+    return OK;
+}
+
+void text_source_close(struct text_source *s)
+{
+    if (!s) return;
+    embedder_memo_free(s->tokens);
+    pair_net_close(s->net);
+    encoder_close(s->enc);
+    remote_close(s->remote);
+    mem_free(s->vectors);
+    mem_free(s->sketches);
+    mem_free(s->computed);
+    mem_free(s);
+}
+
+size_t text_source_dim(const struct text_source *s)
+{
+    return s->dim;
+}
+
+size_t text_source_record(const struct text_source *s)
+{
+    return s->record;
+}
+
+size_t text_source_sketch_bytes(const struct text_source *s)
+{
+    return s->sketch_bytes;
+}
+
+bool text_source_has_joint(const struct text_source *s)
+{
+    return s->net && pair_net_is_joint(s->net);
+}
+
+const char *text_source_id(const struct text_source *s)
+{
+    return s->remote ? remote_id(s->remote) : encoder_id(s->enc);
+}
+
+const char *text_source_why_no_sketch(const struct text_source *s)
+{
+    return s->why;
+}
+
+struct str text_source_calibration(const struct text_source *s)
+{
+    return s->net ? pair_net_calibration(s->net) : (struct str){"", 0};
+}
+
+int text_source_max_tokens(const struct text_source *s)
+{
+    return s->remote ? 0 : encoder_max_tokens(s->enc);
+}
+
+static void grow(struct text_source *s, int n)
+{
+    if (n <= s->n_max) return;
+    size_t count = (size_t)n;
+    s->n_max = n;
+    s->vectors = xrealloc(s->vectors, count * s->dim * sizeof *s->vectors);
+    s->sketches = xrealloc(s->sketches, count * (s->sketch_bytes + 1));
+    s->computed = xrealloc(s->computed, count * sizeof(struct pair_tokens *));
+}
+
+/* Behind its sketch, padded to whole words: the form in which texts are remembered. */
+static size_t sketch_room(const struct text_source *s)
+{
+    return (s->sketch_bytes + 7) / 8 * 8;
+}
+
+/* What pair_net_embed has left in `sketches` and `computed` goes into the memo. */
+static void remember(struct text_source *s, const struct str *texts, int n)
+{
+    size_t room = sketch_room(s);
+    for (int i = 0; i < n; i++) {
+        if (!s->computed[i]) continue;
+        size_t bytes = pair_tokens_bytes(s->computed[i]);
+        char *both = xcalloc(1, room + bytes);
+        memcpy(both, s->sketches + (size_t)i * s->sketch_bytes, s->sketch_bytes);
+        memcpy(both + room, s->computed[i], bytes);
+        embedder_memo_put(s->tokens, texts[i], both, room + bytes);
+        mem_free(both);
+        pair_tokens_free(s->computed[i]);
+    }
+}
+
+void text_source_compute(struct text_source *s, const struct str *texts, int n, float *records,
+                         enum err *status)
+{
+    if (s->remote) {
+        remote_embed(s->remote, texts, n, records, status);
+        return;
+    }
+    if (!s->net) {
+        encoder_embed(s->enc, texts, n, records, status);
+        return;
+    }
+    grow(s, n);
+    pair_net_embed(s->net, texts, n, s->vectors, status, s->sketches,
+                   s->tokens ? s->computed : NULL);
+    for (int i = 0; i < n; i++) {
+        float *record = records + (size_t)i * s->record;
+        memcpy(record, s->vectors + (size_t)i * s->dim, s->dim * sizeof *record);
+        memcpy(record + s->dim, s->sketches + (size_t)i * s->sketch_bytes, s->sketch_bytes);
+    }
+    if (s->tokens) remember(s, texts, n);
+}
+
+enum err text_source_score(const struct text_source *s, const void *sketch_a, const void *sketch_b,
+                           double cosine, float *logit)
+{
+    if (!s->net) return ERR_UNSUPPORTED;
+    return pair_net_score(s->net, sketch_a, sketch_b, cosine, logit);
+}
+
+/* Of texts[n], at most PAIR_JOINT_MAX + 1; NULL where the net does not take a text. Borrowed until the next compute. */
+static void recall(struct text_source *s, const struct str *texts, int n, const char **found)
+{
+    struct str missing[PAIR_JOINT_MAX + 1];
+    enum err status[PAIR_JOINT_MAX + 1];
+    int n_missing = 0;
+    for (int i = 0; i < n; i++)
+        if (!embedder_memo_get(s->tokens, texts[i])) missing[n_missing++] = texts[i];
+    if (n_missing) {
+        grow(s, n_missing);
+        pair_net_embed(s->net, missing, n_missing, s->vectors, status, s->sketches, s->computed);
+        remember(s, missing, n_missing);
+    }
+    for (int i = 0; i < n; i++)
+        found[i] = embedder_memo_get(s->tokens, texts[i]);
+}
+
+enum err text_source_joint(struct text_source *s, struct str a, const struct str *b, int n,
+                           const double *cosines, struct embedder_opinion *out)
+{
+    const char *found[PAIR_JOINT_MAX + 1];
+    const struct pair_tokens *tokens[PAIR_JOINT_MAX];
+    struct str texts[PAIR_JOINT_MAX + 1];
+    double cosine[PAIR_JOINT_MAX];
+    float logits[PAIR_JOINT_MAX];
+    int at[PAIR_JOINT_MAX], n_taken = 0;
+    if (!s->tokens) return ERR_UNSUPPORTED;
+    ASSERT(n >= 1 && n <= PAIR_JOINT_MAX);
+    texts[0] = a;
+    memcpy(texts + 1, b, (size_t)n * sizeof *b);
+    recall(s, texts, n + 1, found);
+    for (int i = 0; i < n; i++) {
+        out[i] = (struct embedder_opinion){NAN, NAN};
+        if (!found[0] || !found[i + 1] ||
+            pair_net_score(s->net, found[0], found[i + 1], cosines[i], &out[i].alone) != OK)
+            continue;
+        tokens[n_taken] = (const struct pair_tokens *)(const void *)(found[i + 1] + sketch_room(s));
+        cosine[n_taken] = cosines[i];
+        at[n_taken++] = i;
+    }
+    if (!n_taken) return OK;
+    pair_net_joint(s->net, (const struct pair_tokens *)(const void *)(found[0] + sketch_room(s)),
+                   tokens, n_taken, cosine, logits);
+    for (int i = 0; i < n_taken; i++)
+        out[at[i]].joint = logits[i];
+    return OK;
+}

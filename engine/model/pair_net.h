@@ -1,0 +1,53 @@
+/* pair_net.h - do two short questions ask the same? A small network of ours on top of one encoder: fine-tuned copies of its upper
+ * layers go on from the token states of a lower one, which embedding a text computes anyway.
+ *   sketch   each text alone through the layers: mean and maximum of its tokens, 8 bit. Two sketches give a logit. Nearly free.
+ *   joint    the tokens of both texts through the layers together, so that each word sees the other question's words.
+ * Owns weights and scratch; works on the encoder's backend. Knows no threshold: cache/verifier.h makes probabilities of it.
+ * Threading: as the encoder, on its thread; pair_net_score: any thread, also while the others run.
+ * Source: SBERT's mean pooling and |u-v| head (Reimers & Gurevych 2019, arXiv:1908.10084); joint upper layers over precomputed
+ * lower ones after MacAvaney et al. 2020 (arXiv:2004.14255). Weights: train/train_verifier.py. */
+#ifndef DEJA_ENGINE_MODEL_PAIR_NET_H
+#define DEJA_ENGINE_MODEL_PAIR_NET_H
+#include "engine/model/encoder.h"
+
+struct pair_net;
+struct gguf;
+
+enum {
+    PAIR_TOKENS_MAX = 47, /* of one text, without prefix and end mark; longer ones have no sketch */
+    PAIR_SKETCH_MAX = 2048 /* bytes */
+};
+
+/* weights: borrowed for the call. ERR_UNSUPPORTED: made for another encoder, or no weights of a pair net; ERR_CORRUPT: damaged. The
+ * encoder must outlive the net and its tap is the net's from here on. */
+MUST enum err pair_net_open(struct pair_net **out, struct encoder *enc, const struct gguf *weights,
+                            struct errmsg *e);
+void pair_net_close(struct pair_net *net); /* NULL is fine */
+
+size_t pair_net_sketch_bytes(const struct pair_net *net); /* at most PAIR_SKETCH_MAX */
+bool pair_net_is_joint(const struct pair_net *net);       /* has the second network too */
+/* What the file says about turning logits into decisions: a text for cache/verifier.h, empty = nothing. Borrowed. */
+struct str pair_net_calibration(const struct pair_net *net);
+
+/* The token states of a text as the joint network wants them, 8 bit; plain bytes, may be copied. */
+struct pair_tokens;
+void pair_tokens_free(struct pair_tokens *t); /* NULL is fine */
+size_t pair_tokens_bytes(const struct pair_tokens *t);
+
+/* encoder_embed, and in the same passes sketches[n][sketch_bytes] (may be NULL) and tokens[n] (may be NULL; new, the caller's).
+ * A text that was refused or is too long for the net gets a sketch of zeros, and tokens NULL. */
+void pair_net_embed(struct pair_net *net, const struct str *texts, int n, float *vectors,
+                    enum err *status, uint8_t *sketches, struct pair_tokens **tokens);
+
+/* *logit > 0: rather the same question. Does not depend on the order. cosine: of the texts' vectors. ERR_CORRUPT: one of the two is
+ * no sketch of this net (zeros, another net's, damaged): nothing is known then. */
+MUST enum err pair_net_score(const struct pair_net *net, const void *sketch_a, const void *sketch_b,
+                             double cosine, float *logit);
+
+/* logits[n] of a against each of b[n], in one pass; n at most PAIR_JOINT_MAX. Needs pair_net_is_joint. */
+enum { PAIR_JOINT_MAX = 8 };
+void pair_net_joint(struct pair_net *net, const struct pair_tokens *a,
+                    const struct pair_tokens *const *b, int n, const double *cosines,
+                    float *logits);
+
+#endif
