@@ -21,6 +21,7 @@ struct engine_options {
     int max_num_batched_tokens; /* rows of one step; 0 = 256 */
     int block_size;             /* 0 = 16 */
     uint64_t kv_bytes;          /* KV pool; 0 = 512 MiB, at least one full-length sequence */
+    enum kv_type kv_type;       /* 0 = float16 */
     bool prefix_caching;
     uint64_t swap_bytes; /* host memory for blocks that the pool gives up; 0 = none */
     int prompt_rows_decoding; /* rows prompt chunks may take while others decode; 0 = as many as end within step_target_ms */

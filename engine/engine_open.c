@@ -105,8 +105,8 @@ static enum err resolve_sizes(const struct engine_options *o, struct engine_size
         gguf_close(file);
         return code;
     }
-    uint64_t per_token = (uint64_t)plan.n_layer * (uint64_t)plan.n_kv_head *
-                         (uint64_t)plan.head_dim * 2 * (o->exact ? 4 : 2);
+    uint64_t per_token =
+        kv_bytes_per_token(o->kv_type, o->exact, plan.n_layer, plan.n_kv_head, plan.head_dim);
     int context = plan.context_length;
     model_plan_fini(&plan);
     gguf_close(file);
@@ -187,6 +187,7 @@ enum err engine_open(struct engine **out, const struct engine_options *o, struct
                                .max_batch_tokens = size.max_batch,
                                .max_seqs = size.max_num_seqs,
                                .context_max = size.max_len,
+                               .kv_type = o->kv_type,
                                .isa = o->isa,
                                .exact = o->exact};
     code = model_open(&m, o->model_path, &mo, e);

@@ -33,6 +33,9 @@ static const struct conf_row rows[] = {
      NULL},
     {"block_size", CONF_INT, "16", BLOCK_MIN, 64, "tokens", 0,
      "tokens of one KV block: a power of two", NULL},
+    {"kv_cache_dtype", CONF_STR, "auto", 0, 8, "", 0,
+     "how K and V are kept: f16, int8 (half the memory) or k8v4 (K in 8 bits, V in 4); auto = f16",
+     NULL},
     {"kv_bytes", CONF_INT, "0", 0, 1e15, "bytes", 0,
      "memory of the KV cache; 0 = 512 MiB, at least one full-length sequence", NULL},
     {"swap_space", CONF_FLOAT, "0.25", 0, 1048576, "GiB", 0,
@@ -159,6 +162,11 @@ enum err server_options_read(const struct conf *c, struct server_options *out, s
         .body_bytes_max = (int)conf_int(c, "body_bytes_max"),
         .warm_up = conf_bool(c, "warm_up")};
     if (!strcmp(out->embed_model, "none")) out->embed_model = "";
+    enum err code = kv_type_parse(conf_str(c, "kv_cache_dtype"), &out->engine.kv_type, e);
+    if (code) return err_prefix(e, code, "option kv_cache_dtype");
+    if (out->engine.exact && out->engine.kv_type != KV_F16)
+        return err_set(e, ERR_INVALID,
+                       "option kv_cache_dtype: exact keeps float32 and goes with auto only");
     int block = out->engine.block_size;
     if (block & (block - 1))
         return err_set(e, ERR_INVALID, "option block_size: %d is not a power of two", block);

@@ -19,9 +19,8 @@ struct tile {
 
 struct attention_job {
     struct backend *be;
-    int n_heads, n_kv_heads, head_dim, block_tokens, lanes;
-    size_t v_offset;
-    bool f32;
+    int n_heads, n_kv_heads, head_dim, block_tokens;
+    const struct kv_layout *layout;
     float scale, softcap;
     const float *q;
     float *out;
@@ -44,6 +43,8 @@ struct attention_job {
 /* Scratch of one thread. */
 struct work {
     float q[ATTEND_HEAD_MAX * ATTEND_QUERIES_MAX];
+    int16_t q16[ATTEND_HEAD_MAX * ATTEND_QUERIES_MAX];
+    float q_step[ATTEND_QUERIES_MAX];
     float score[ATTEND_QUERIES_MAX * ATTEND_SCORE_STRIDE];
     const void *block[BLOCKS_MAX];
     int32_t from[ATTEND_QUERIES_MAX], to[ATTEND_QUERIES_MAX];
@@ -91,18 +92,34 @@ static const void *block_of(const struct attention_job *job, int row, int kv_hea
     return job->packed + block * (size_t)(2 * FULL_BLOCK) * (size_t)job->head_dim;
 }
 
+/* Query i of n as 16-bit integers. */
+static void round_query(const struct attention_job *job, const float *q, int i, int n,
+                        struct work *w)
+{
+    int16_t r[ATTEND_HEAD_MAX];
+    w->q_step[i] = job->be->k->to_i16(q, r, job->head_dim) * job->scale;
+    for (int d = 0; d < job->head_dim; d += 4) {
+        int16_t *to = w->q16 + d * n + 4 * i;
+        to[0] = r[d], to[1] = r[d + 2], to[2] = r[d + 1], to[3] = r[d + 3];
+    }
+}
+
 /* Queries of a tile, dimension by dimension, scaled. */
 static void load_queries(const struct attention_job *job, const struct tile *t, struct work *w)
 {
     int n = t->n_rows * t->n_heads;
+    bool round = kv_format_has_int8_k(job->layout->format) && job->be->k->to_i16;
     for (int r = 0; r < t->n_rows; r++)
         for (int h = 0; h < t->n_heads; h++) {
             int i = r * t->n_heads + h;
             const float *q =
                 job->q + ((size_t)(t->row + r) * (size_t)job->n_heads + (size_t)(t->head + h)) *
                              (size_t)job->head_dim;
-            for (int d = 0; d < job->head_dim; d++)
-                w->q[d * n + i] = q[d] * job->scale;
+            if (round)
+                round_query(job, q, i, n, w);
+            else
+                for (int d = 0; d < job->head_dim; d++)
+                    w->q[d * n + i] = q[d] * job->scale;
             w->from[i] = first_of(job, t->row + r);
             w->to[i] = last_of(job, t->row + r);
         }
@@ -118,16 +135,14 @@ static void run_part(const struct attention_job *job, const struct tile *t, int 
     int n_blocks = (last - first) / job->block_tokens + 1;
     for (int b = 0; b < n_blocks; b++)
         w->block[b] = block_of(job, t->row, t->kv_head, first / job->block_tokens + b);
-    struct attend a = {.block = w->block,
+    struct attend a = {.kv = job->layout,
+                       .block = w->block,
                        .n_blocks = n_blocks,
-                       .block_tokens = job->block_tokens,
-                       .lanes = job->lanes,
-                       .head_dim = job->head_dim,
-                       .v_offset = job->v_offset,
-                       .f32 = job->f32,
                        .first_pos = first,
                        .n_queries = t->n_rows * t->n_heads,
                        .q = w->q,
+                       .q16 = w->q16,
+                       .q_step = w->q_step,
                        .from = w->from,
                        .to = w->to,
                        .softcap = job->softcap,
@@ -285,9 +300,7 @@ void backend_attention(struct backend *be, const struct kv *kv, const struct kv_
                                 .n_kv_heads = kv->o.n_kv_heads,
                                 .head_dim = kv->o.head_dim,
                                 .block_tokens = kv->o.block_tokens,
-                                .lanes = kv->lanes,
-                                .v_offset = kv->v_offset,
-                                .f32 = kv->f32,
+                                .layout = &kv->layout,
                                 .scale = p->scale,
                                 .softcap = p->softcap,
                                 .q = p->q,
@@ -358,14 +371,14 @@ void backend_attention_full(struct backend *be, const struct attention_full *p)
                                                           (size_t)p->head_dim * sizeof(float)),
                             segment_first, segment_block};
     pool_run(be->pool, p->n_segments * p->n_heads, pack_task, &full);
+    struct kv_layout layout;
+    kv_layout_init(&layout, KV_F16, true, p->head_dim, FULL_BLOCK);
     struct attention_job job = {.be = be,
                                 .n_heads = p->n_heads,
                                 .n_kv_heads = p->n_heads,
                                 .head_dim = p->head_dim,
                                 .block_tokens = FULL_BLOCK,
-                                .lanes = FULL_BLOCK,
-                                .v_offset = (size_t)FULL_BLOCK * (size_t)p->head_dim,
-                                .f32 = true,
+                                .layout = &layout,
                                 .scale = p->scale,
                                 .q = p->q,
                                 .out = p->out,

@@ -14,6 +14,7 @@
  * Threading: one thread at a time per backend (the step thread). weight_free, kv free: not during a call that uses them. */
 #ifndef DEJA_ENGINE_BACKEND_BACKEND_H
 #define DEJA_ENGINE_BACKEND_BACKEND_H
+#include "engine/backend/kv_type.h"
 #include "engine/backend/quant.h"
 
 struct backend;
@@ -109,14 +110,13 @@ void rope_free(struct rope *r);
 struct kv_options {
     int n_layers, n_kv_heads, head_dim; /* head_dim: multiple of 8, at most 256 */
     int n_blocks, block_tokens;         /* block_tokens 1..256 */
+    enum kv_type type;                  /* exact mode keeps float32 and takes KV_F16 only */
 };
-/* float16 (float32 in exact mode). Inside a block, K and V of one KV head are contiguous. ERR_FULL: no memory. */
+/* Inside a block, K and V of one KV head are contiguous. ERR_FULL: no memory. ERR_INVALID: a rounded type in exact mode. */
 MUST enum err kv_new(struct kv **out, struct backend *be, const struct kv_options *o,
                      struct errmsg *e);
 void kv_free(struct kv *kv);
 size_t kv_bytes(const struct kv *kv);
-/* Bytes one token takes, all layers (also before anything is allocated). */
-size_t kv_bytes_per_token(const struct backend *be, int n_layers, int n_kv_heads, int head_dim);
 
 /* Which position of which sequence each row is. Arrays borrowed for the call. */
 struct kv_rows {

@@ -1,6 +1,5 @@
 /* kv.c - the bytes of paged K and V, and rope. Owns storage; who may use which block is not known here.
- * Layout: [layer][block][kv head]{ K [head_dim][lanes], V [block_tokens][head_dim] }: K lies with tokens side by side, so that
- * scores need no horizontal sums; lanes = block_tokens rounded up to 8. float16, or float32 in exact mode.
+ * Layout: [layer][block][kv head], each as in kv_layout.h.
  * Threading: see backend.h. Sources: paged KV, Kwon et al. 2023, arXiv:2309.06180; rotary embedding, Su et al. 2021,
  * arXiv:2104.09864 eq. 34. */
 #include "engine/backend/kv.h"
@@ -56,30 +55,19 @@ void rope_free(struct rope *r)
 }
 
 /* ---- storage ---- */
-static size_t element_bytes(const struct backend *be)
-{
-    return be->exact ? 4 : 2;
-}
-
-size_t kv_bytes_per_token(const struct backend *be, int n_layers, int n_kv_heads, int head_dim)
-{
-    return (size_t)n_layers * (size_t)n_kv_heads * (size_t)head_dim * 2 * element_bytes(be);
-}
-
 enum err kv_new(struct kv **out, struct backend *be, const struct kv_options *o, struct errmsg *e)
 {
     *out = NULL;
     ASSERT(o->n_layers > 0 && o->n_kv_heads > 0 && o->n_blocks > 0);
     ASSERT(o->head_dim >= 8 && o->head_dim % 8 == 0 && o->head_dim <= ATTEND_HEAD_MAX);
     ASSERT(o->block_tokens >= 1 && o->block_tokens <= BLOCK_TOKENS_MAX);
+    if (be->exact && o->type != KV_F16)
+        return err_set(e, ERR_INVALID, "exact arithmetic keeps float32 KV: %s does not go with it",
+                       kv_type_name(o->type));
     struct kv *kv = xcalloc(1, sizeof *kv);
     kv->o = *o;
-    kv->f32 = be->exact;
-    kv->lanes = (o->block_tokens + 7) / 8 * 8;
-    kv->v_offset = (size_t)kv->lanes * (size_t)o->head_dim;
-    kv->head_bytes =
-        (kv->v_offset + (size_t)o->block_tokens * (size_t)o->head_dim) * element_bytes(be);
-    kv->block_bytes = kv->head_bytes * (size_t)o->n_kv_heads;
+    kv_layout_init(&kv->layout, o->type, be->exact, o->head_dim, o->block_tokens);
+    kv->block_bytes = kv->layout.head_bytes * (size_t)o->n_kv_heads;
     kv->layer_bytes = kv->block_bytes * (size_t)o->n_blocks;
     kv->bytes = kv->layer_bytes * (size_t)o->n_layers;
     kv->p = mem_alloc_huge(kv->bytes + KV_SLACK_BYTES);
@@ -112,7 +100,7 @@ size_t kv_block_bytes(const struct kv *kv)
 uint8_t *kv_head(const struct kv *kv, int layer, int block, int head)
 {
     return kv->p + (size_t)layer * kv->layer_bytes + (size_t)block * kv->block_bytes +
-           (size_t)head * kv->head_bytes;
+           (size_t)head * kv->layout.head_bytes;
 }
 
 static void check_block(const struct kv *kv, int block)
@@ -125,14 +113,15 @@ void kv_copy(struct kv *kv, int dst_block, int src_block, int n_tokens)
     check_block(kv, dst_block);
     check_block(kv, src_block);
     ASSERT(n_tokens >= 0 && n_tokens <= kv->o.block_tokens && dst_block != src_block);
-    size_t el = kv->f32 ? 4 : 2, k_row = (size_t)kv->lanes * el, v_at = kv->v_offset * el;
     for (int layer = 0; layer < kv->o.n_layers; layer++)
         for (int h = 0; h < kv->o.n_kv_heads; h++) {
             uint8_t *dst = kv_head(kv, layer, dst_block, h);
             const uint8_t *src = kv_head(kv, layer, src_block, h);
-            for (int d = 0; d < kv->o.head_dim; d++)
-                memcpy(dst + (size_t)d * k_row, src + (size_t)d * k_row, (size_t)n_tokens * el);
-            memcpy(dst + v_at, src + v_at, (size_t)n_tokens * (size_t)kv->o.head_dim * el);
+            for (int i = 0; i < kv->layout.n_planes; i++) {
+                struct kv_plane p = kv->layout.plane[i];
+                for (size_t row = 0, at = p.at; row < p.rows; row++, at += p.row_bytes)
+                    memcpy(dst + at, src + at, (size_t)n_tokens * p.unit);
+            }
         }
 }
 
@@ -160,30 +149,68 @@ struct store_job {
     const struct rope_store *p;
 };
 
+static uint16_t *u16_at(uint8_t *head, size_t at, size_t i)
+{
+    return (uint16_t *)(void *)(head + at) + i;
+}
+
 static void put_k(const struct kv *kv, const struct kernels *k, uint8_t *head, size_t slot,
                   const float *x)
 {
-    int n = kv->o.head_dim;
-    size_t lanes = (size_t)kv->lanes;
-    if (kv->f32) {
-        for (int d = 0; d < n; d++)
-            memcpy(head + ((size_t)d * lanes + slot) * 4, x + d, 4);
-        return;
+    const struct kv_layout *l = &kv->layout;
+    size_t n = (size_t)l->head_dim, lanes = (size_t)l->lanes;
+    if (l->format == KV_FORMAT_F32) {
+        for (size_t d = 0; d < n; d++)
+            memcpy(head + (d * lanes + slot) * 4, x + d, 4);
+    } else if (l->format == KV_FORMAT_F16) {
+        uint16_t h[ATTEND_HEAD_MAX];
+        k->to_f16(x, h, l->head_dim);
+        for (size_t d = 0; d < n; d++)
+            memcpy(head + (d * lanes + slot) * 2, h + d, 2);
+    } else {
+        int8_t q[ATTEND_HEAD_MAX];
+        *u16_at(head, l->k_scale_at, slot) = k->to_i8(x, q, l->head_dim);
+        for (size_t d = 0; d < n; d += 4)
+            memcpy(head + d * lanes + slot * 4, q + d, 4);
     }
-    uint16_t h[ATTEND_HEAD_MAX];
-    k->to_f16(x, h, n);
-    for (int d = 0; d < n; d++)
-        memcpy(head + ((size_t)d * lanes + slot) * 2, h + d, 2);
+}
+
+/* Four bits a value, group by group. */
+static void put_v4(const struct kv_layout *l, const struct kernels *k, uint8_t *head, size_t slot,
+                   const float *x)
+{
+    uint8_t q[ATTEND_HEAD_MAX + 8] = {0},
+                                *out = head + l->v_at + slot * kv_v4_row_bytes(l->head_dim);
+    for (int d = 0, g = 0; d < l->head_dim; d += KV_V4_GROUP, g++) {
+        int n = l->head_dim - d < KV_V4_GROUP ? l->head_dim - d : KV_V4_GROUP;
+        size_t at = (size_t)g * (size_t)l->lanes + slot;
+        k->to_u4(x + d, q + d, n, u16_at(head, l->v_scale_at, at), u16_at(head, l->v_min_at, at));
+    }
+    for (int d = 0; d < l->head_dim; d += 16)
+        for (int i = 0; i < 8; i++)
+            *out++ = (uint8_t)(q[d + i] | q[d + 8 + i] << 4);
 }
 
 static void put_v(const struct kv *kv, const struct kernels *k, uint8_t *head, size_t slot,
                   const float *x)
 {
-    size_t at = kv->v_offset + slot * (size_t)kv->o.head_dim;
-    if (kv->f32)
-        memcpy(head + at * 4, x, (size_t)kv->o.head_dim * 4);
-    else
-        k->to_f16(x, (uint16_t *)(void *)head + at, kv->o.head_dim);
+    const struct kv_layout *l = &kv->layout;
+    size_t n = (size_t)l->head_dim;
+    switch (l->format) {
+    case KV_FORMAT_F32:
+        memcpy(head + l->v_at + slot * n * 4, x, n * 4);
+        break;
+    case KV_FORMAT_F16:
+        k->to_f16(x, u16_at(head, l->v_at, slot * n), l->head_dim);
+        break;
+    case KV_FORMAT_INT8:
+        *u16_at(head, l->v_scale_at, slot) =
+            k->to_i8(x, (int8_t *)head + l->v_at + slot * n, l->head_dim);
+        break;
+    case KV_FORMAT_K8V4:
+        put_v4(l, k, head, slot, x);
+        break;
+    }
 }
 
 static void store_row(const struct store_job *job, int i)

@@ -7,10 +7,8 @@ enum { KV_SLACK_BYTES = 64 }; /* kernels load whole vectors; the last one may lo
 
 struct kv {
     struct kv_options o;
-    bool f32;
-    int lanes;
-    size_t v_offset; /* elements from a head's K to its V */
-    size_t head_bytes, block_bytes, layer_bytes, bytes;
+    struct kv_layout layout; /* of one head in one block */
+    size_t block_bytes, layer_bytes, bytes;
     uint8_t *p;
 };
 

@@ -3,6 +3,7 @@
 #ifndef DEJA_ENGINE_BACKEND_ROOM_H
 #define DEJA_ENGINE_BACKEND_ROOM_H
 #include "engine/backend/backend.h"
+#include "engine/backend/kv_layout.h"
 #include "engine/backend/pool.h"
 #include "engine/backend/quant_block.h"
 
@@ -134,8 +135,7 @@ struct panel_out {
     bool accumulate;
 };
 
-/* ---- attention ----
- * A KV head's part of a block: K [head_dim][lanes] (tokens side by side, padded to a multiple of 8), then V [block_tokens][head_dim]. */
+/* ---- attention ---- */
 enum {
     ATTEND_QUERIES_MAX = 12,
     ATTEND_PART = 256, /* positions of one pass, rounded down to whole blocks */
@@ -145,13 +145,16 @@ enum {
         32, /* floats between the scores of two queries; the last vector may spill over */
 };
 struct attend {
-    const void *const *block; /* [n_blocks] start of the head's K; V follows at v_offset elements */
-    int n_blocks, block_tokens, lanes, head_dim;
-    size_t v_offset;
-    bool f32;                 /* else float16 */
-    int first_pos;            /* position of block[0]'s first token */
-    int n_queries;            /* 1..ATTEND_QUERIES_MAX */
-    const float *q;           /* f32[head_dim][n_queries], already scaled */
+    const struct kv_layout *kv;
+    const void *const *block; /* [n_blocks] start of the head's part */
+    int n_blocks;
+    int first_pos;  /* position of block[0]'s first token */
+    int n_queries;  /* 1..ATTEND_QUERIES_MAX */
+    const float *q; /* f32[head_dim][n_queries], already scaled */
+    /* where K is int8 and the instruction set has to_i16: q rounded, [head_dim/4][n_queries][4] in the order 0 2 1 3, and what
+     * one step is worth */
+    const int16_t *q16;
+    const float *q_step;      /* [n_queries] */
     const int32_t *from, *to; /* per query: sees positions from..to */
     float softcap;
     float *score;     /* scratch f32[n_queries][ATTEND_SCORE_STRIDE] */
@@ -183,7 +186,13 @@ struct kernels {
                         const struct panel_out *o);
     void (*attend)(const struct attend *a);
     void (*rope)(const struct rope_row *r, const float *x, float *out); /* one head; x may be out */
+    /* Rounding for the KV store; n is a multiple of 8 and at most ATTEND_HEAD_MAX. Results are float16. */
     void (*to_f16)(const float *x, uint16_t *out, int n);
+    uint16_t (*to_i8)(const float *x, int8_t *out, int n); /* the scale: x ~ out * scale */
+    void (*to_u4)(const float *x, uint8_t *out, int n, uint16_t *scale,
+                  uint16_t *min); /* x ~ out * scale + min, out 0..15, n at most KV_V4_GROUP */
+    /* Rounding of a query: x ~ out * returned value. NULL: attend takes float queries only. */
+    float (*to_i16)(const float *x, int16_t *out, int n);
 };
 extern const struct kernels kernels_scalar, kernels_avx2, kernels_avx512;
 

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 #include "base/str.h"
+#include "engine/backend/kv_type.h"
 
 struct model;
 struct gguf; /* engine/model/gguf.h */
@@ -31,6 +32,7 @@ struct model_options {
     int max_batch_tokens; /* rows of the largest batch, > 0 */
     int max_seqs;         /* sequences of the largest batch, > 0 */
     int context_max;      /* positions a sequence may reach; 0 = model's context_length */
+    enum kv_type kv_type; /* 0 = float16 (float32 when exact, which takes no other) */
     const char *
         isa; /* "scalar", "avx2", "avx512" or NULL = best of this CPU (env DEJA_ISA overrides NULL) */
     bool exact; /* true: float32 activations against dequantised weights (the oracle path), slow */

@@ -112,6 +112,7 @@ static enum err make_memory(struct model *m, struct errmsg *e)
         .head_dim = p->head_dim,
         .n_blocks = m->n_blocks,
         .block_tokens = m->block_tokens,
+        .type = m->kv_type,
     };
     enum err code = kv_new(&m->kv, m->be, &o, e);
     if (code)
@@ -167,7 +168,8 @@ static void fill_info(struct model *m, const char *path)
         .n_vocab = p->n_vocab,
         .context_length = p->context_length,
         .weight_bytes = p->weight_bytes,
-        .kv_bytes_per_token = kv_bytes_per_token(m->be, p->n_layer, p->n_kv_head, p->head_dim),
+        .kv_bytes_per_token = kv_bytes_per_token(m->kv_type, backend_is_exact(m->be), p->n_layer,
+                                                 p->n_kv_head, p->head_dim),
     };
     /* The prefix cache only has to tell files apart, and every page is read anyway to repack it: a fast hash will do. */
     hash_hex(hash_bytes(0, gguf_file_bytes(m->gguf)), m->info.file_hash);
@@ -182,6 +184,7 @@ static enum err open_all(struct model *m, const char *path, const struct model_o
     if ((code = model_plan_read(&m->plan, m->gguf, e))) return err_prefix(e, code, "%s", path);
     m->n_blocks = o->n_blocks;
     m->block_tokens = o->block_tokens;
+    m->kv_type = o->kv_type;
     m->max_rows = o->max_batch_tokens;
     m->max_seqs = o->max_seqs;
     /* A sequence can neither pass what the operator allows nor what the KV cache holds. */

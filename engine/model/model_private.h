@@ -27,6 +27,7 @@ struct model {
     struct rope *rope, *rope_local; /* local: NULL unless a layer has its own base */
     struct kv *kv;
     int n_blocks, block_tokens, max_rows, max_seqs, context_max;
+    enum kv_type kv_type;
 
     struct layer *layers;      /* [n_layer] */
     struct weight *token_embd; /* [n_vocab][n_embd]; also the output head when tied */

@@ -5,8 +5,5 @@
 
 void attend_avx2(const struct attend *a)
 {
-    if (a->f32)
-        attend_f32(a);
-    else
-        attend_f16(a);
+    attend_any(a);
 }

@@ -6,10 +6,8 @@
 
 void attend_avx512(const struct attend *a)
 {
-    if (a->lanes % VF_LANES || a->head_dim % VF_LANES)
+    if (a->kv->lanes % VF_LANES || a->kv->head_dim % VF_LANES)
         attend_avx2(a);
-    else if (a->f32)
-        attend_f32(a);
     else
-        attend_f16(a);
+        attend_any(a);
 }

@@ -10,6 +10,9 @@ void rmsnorm_avx2(const float *x, const float *weight, float eps, int n, float *
 void layernorm_avx2(const float *x, const float *add, const struct layernorm *p, int n, float *out);
 void rope_avx2(const struct rope_row *r, const float *x, float *out);
 void to_f16_avx2(const float *x, uint16_t *out, int n);
+uint16_t to_i8_avx2(const float *x, int8_t *out, int n);
+void to_u4_avx2(const float *x, uint8_t *out, int n, uint16_t *scale, uint16_t *min);
+float to_i16_avx2(const float *x, int16_t *out, int n);
 void attend_avx2(const struct attend *a);
 
 void act_avx512(const struct act_in *in, const struct act_row *out, float *tmp);
@@ -18,6 +21,9 @@ void layernorm_avx512(const float *x, const float *add, const struct layernorm *
                       float *out);
 void rope_avx512(const struct rope_row *r, const float *x, float *out);
 void to_f16_avx512(const float *x, uint16_t *out, int n);
+uint16_t to_i8_avx512(const float *x, int8_t *out, int n);
+void to_u4_avx512(const float *x, uint8_t *out, int n, uint16_t *scale, uint16_t *min);
+float to_i16_avx512(const float *x, int16_t *out, int n);
 void attend_avx512(const struct attend *a);
 
 #endif

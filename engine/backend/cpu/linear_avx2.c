@@ -351,4 +351,7 @@ const struct kernels kernels_avx2 = {
     .attend = attend_avx2,
     .rope = rope_avx2,
     .to_f16 = to_f16_avx2,
+    .to_i8 = to_i8_avx2,
+    .to_u4 = to_u4_avx2,
+    .to_i16 = to_i16_avx2,
 };

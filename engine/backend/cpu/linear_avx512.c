@@ -294,4 +294,7 @@ const struct kernels kernels_avx512 = {
     .attend = attend_avx512,
     .rope = rope_avx512,
     .to_f16 = to_f16_avx512,
+    .to_i8 = to_i8_avx512,
+    .to_u4 = to_u4_avx512,
+    .to_i16 = to_i16_avx512,
 };

@@ -35,3 +35,15 @@ void to_f16_avx512(const float *x, uint16_t *out, int n)
 {
     to_f16(x, out, n);
 }
+uint16_t to_i8_avx512(const float *x, int8_t *out, int n)
+{
+    return to_i8(x, out, n);
+}
+void to_u4_avx512(const float *x, uint8_t *out, int n, uint16_t *scale, uint16_t *min)
+{
+    to_u4(x, out, n, scale, min);
+}
+float to_i16_avx512(const float *x, int16_t *out, int n)
+{
+    return to_i16(x, out, n);
+}

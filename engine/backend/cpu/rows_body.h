@@ -322,4 +322,80 @@ static void to_f16(const float *x, uint16_t *out, int n)
     for (; i < n; i++)
         out[i] = f32_to_f16(fminf(fmaxf(x[i], -65504.0f), 65504.0f));
 }
+
+/* Greatest magnitude; n >= VF_LANES may overlap at the end, shorter ends in a scalar loop. */
+static float peak_of(const float *x, int n)
+{
+    vf top = vf_zero();
+    int i = 0;
+    for (; i + VF_LANES <= n; i += VF_LANES)
+        top = vf_max(top, vf_abs(vf_load(x + i)));
+    float peak = vf_hmax(top);
+    for (; i < n; i++)
+        peak = fmaxf(peak, fabsf(x[i]));
+    return peak;
+}
+
+/* round(x * inverse) within +-limit. */
+static float rounded(float x, float inverse, float limit)
+{
+    return rintf(fminf(fmaxf(x * inverse, -limit), limit));
+}
+INLINE vf vf_rounded(vf x, vf inverse, vf limit)
+{
+    return vf_round(vf_min(vf_max(vf_mul(x, inverse), vf_sub(vf_zero(), limit)), limit));
+}
+
+/* The scale is rounded first, so that it adds no error of its own. */
+static uint16_t to_i8(const float *x, int8_t *out, int n)
+{
+    uint16_t scale = f32_to_f16(fminf(peak_of(x, n) * (1.0f / 127.0f), 65504.0f));
+    float step = f16_to_f32(scale), inverse = step > 0 ? 1.0f / step : 0.0f;
+    int i = 0;
+    for (; i + VF_LANES <= n; i += VF_LANES)
+        vf_store_i8(out + i, vf_rounded(vf_load(x + i), vf_set1(inverse), vf_set1(127.0f)));
+    for (; i < n; i++)
+        out[i] = (int8_t)rounded(x[i], inverse, 127.0f);
+    return scale;
+}
+
+static float to_i16(const float *x, int16_t *out, int n)
+{
+    enum { LIMIT = 32000 }; /* 256 products of it with 127 fit 31 bits */
+    float peak = peak_of(x, n), inverse = peak > 0 ? (float)LIMIT / peak : 0.0f;
+    int i = 0;
+    for (; i + VF_LANES <= n; i += VF_LANES)
+        vf_store_i16(out + i, vf_rounded(vf_load(x + i), vf_set1(inverse), vf_set1(LIMIT)));
+    for (; i < n; i++)
+        out[i] = (int16_t)rounded(x[i], inverse, LIMIT);
+    return peak * (1.0f / (float)LIMIT);
+}
+
+static void to_u4(const float *x, uint8_t *out, int n, uint16_t *scale, uint16_t *min)
+{
+    vf low = vf_set1(INFINITY), high = vf_set1(-INFINITY);
+    int i = 0;
+    for (; i + VF_LANES <= n; i += VF_LANES) {
+        low = vf_min(low, vf_load(x + i));
+        high = vf_max(high, vf_load(x + i));
+    }
+    float bottom = 0.0f - vf_hmax(vf_sub(vf_zero(), low)), top = vf_hmax(high);
+    for (; i < n; i++) {
+        bottom = fminf(bottom, x[i]);
+        top = fmaxf(top, x[i]);
+    }
+    *min = f32_to_f16(fminf(fmaxf(bottom, -65504.0f), 65504.0f));
+    bottom = f16_to_f32(*min);
+    *scale = f32_to_f16((fminf(fmaxf(top, -65504.0f), 65504.0f) - bottom) * (1.0f / 15.0f));
+    float step = f16_to_f32(*scale), inverse = step > 0 ? 1.0f / step : 0.0f;
+    float r[KV_V4_GROUP];
+    for (i = 0; i + VF_LANES <= n; i += VF_LANES) {
+        vf v = vf_mul(vf_sub(vf_load(x + i), vf_set1(bottom)), vf_set1(inverse));
+        vf_store(r + i, vf_round(vf_min(vf_max(v, vf_zero()), vf_set1(15.0f))));
+    }
+    for (; i < n; i++)
+        r[i] = rintf(fminf(fmaxf((x[i] - bottom) * inverse, 0.0f), 15.0f));
+    for (i = 0; i < n; i++)
+        out[i] = (uint8_t)r[i];
+}
 #endif

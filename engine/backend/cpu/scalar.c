@@ -93,45 +93,89 @@ void linear_row_scalar(const struct linear *l, int weight_i, int row_i, const fl
 }
 
 /* ---- attention ---- */
-static double load(const struct attend *a, const void *base, size_t i)
+static double half_at(const void *head, size_t at, size_t i)
 {
-    return a->f32 ? (double)((const float *)base)[i]
-                  : (double)f16_to_f32(((const uint16_t *)base)[i]);
+    return f16_to_f32(((const uint16_t *)(const void *)((const char *)head + at))[i]);
+}
+
+static void load_k(const struct kv_layout *l, const void *head, size_t token, double *out)
+{
+    size_t lanes = (size_t)l->lanes, n = (size_t)l->head_dim;
+    double scale = kv_format_has_int8_k(l->format) ? half_at(head, l->k_scale_at, token) : 1;
+    for (size_t d = 0; d < n; d++)
+        switch (l->format) {
+        case KV_FORMAT_F32:
+            out[d] = ((const float *)head)[d * lanes + token];
+            break;
+        case KV_FORMAT_F16:
+            out[d] = half_at(head, 0, d * lanes + token);
+            break;
+        case KV_FORMAT_INT8:
+        case KV_FORMAT_K8V4:
+            out[d] = ((const int8_t *)head)[(d / 4 * lanes + token) * 4 + d % 4] * scale;
+            break;
+        }
+}
+
+static void load_v(const struct kv_layout *l, const void *head, size_t token, double *out)
+{
+    size_t n = (size_t)l->head_dim, lanes = (size_t)l->lanes, at = token * n;
+    const uint8_t *v = (const uint8_t *)head + l->v_at,
+                  *pairs = v + token * kv_v4_row_bytes(l->head_dim);
+    double scale = l->format == KV_FORMAT_INT8 ? half_at(head, l->v_scale_at, token) : 1;
+    for (size_t d = 0; d < n; d++)
+        switch (l->format) {
+        case KV_FORMAT_F32:
+            out[d] = ((const float *)(const void *)v)[at + d];
+            break;
+        case KV_FORMAT_F16:
+            out[d] = half_at(head, l->v_at, at + d);
+            break;
+        case KV_FORMAT_INT8:
+            out[d] = ((const int8_t *)v)[at + d] * scale;
+            break;
+        case KV_FORMAT_K8V4:;
+            uint8_t pair = pairs[d / 16 * 8 + d % 8];
+            size_t group = d / KV_V4_GROUP * lanes + token;
+            out[d] = (d % 16 < 8 ? pair & 15 : pair >> 4) * half_at(head, l->v_scale_at, group) +
+                     half_at(head, l->v_min_at, group);
+            break;
+        }
 }
 
 static double score(const struct attend *a, int query, int pos)
 {
-    int i = pos - a->first_pos;
-    const void *k = a->block[i / a->block_tokens];
-    size_t token = (size_t)(i % a->block_tokens);
-    double sum = 0;
-    for (int d = 0; d < a->head_dim; d++)
-        sum += (double)a->q[d * a->n_queries + query] *
-               load(a, k, (size_t)d * (size_t)a->lanes + token);
+    int i = pos - a->first_pos, n = a->kv->block_tokens;
+    double sum = 0, k[ATTEND_HEAD_MAX];
+    load_k(a->kv, a->block[i / n], (size_t)(i % n), k);
+    for (int d = 0; d < a->kv->head_dim; d++)
+        sum += (double)a->q[d * a->n_queries + query] * k[d];
     return a->softcap > 0 ? a->softcap * tanh(sum / a->softcap) : sum;
 }
 
 static void attend_scalar(const struct attend *a)
 {
-    int end = a->first_pos + a->n_blocks * a->block_tokens;
+    int n = a->kv->block_tokens, head_dim = a->kv->head_dim;
+    int end = a->first_pos + a->n_blocks * n;
     for (int query = 0; query < a->n_queries; query++) {
         int from = a->from[query] > a->first_pos ? a->from[query] : a->first_pos;
         int to = a->to[query] < end - 1 ? a->to[query] : end - 1;
-        double acc[ATTEND_HEAD_MAX] = {0}, max = -INFINITY, sum = 0;
+        double acc[ATTEND_HEAD_MAX] = {0}, v[ATTEND_HEAD_MAX], p[ATTEND_PART], max = -INFINITY,
+               sum = 0;
         for (int pos = from; pos <= to; pos++)
-            max = fmax(max, score(a, query, pos));
+            max = fmax(max, p[pos - from] = score(a, query, pos));
         for (int pos = from; pos <= to; pos++) {
-            double p = exp(score(a, query, pos) - max);
+            double w = exp(p[pos - from] - max);
             int i = pos - a->first_pos;
-            size_t at = a->v_offset + (size_t)(i % a->block_tokens) * (size_t)a->head_dim;
-            for (int d = 0; d < a->head_dim; d++)
-                acc[d] += p * load(a, a->block[i / a->block_tokens], at + (size_t)d);
-            sum += p;
+            load_v(a->kv, a->block[i / n], (size_t)(i % n), v);
+            for (int d = 0; d < head_dim; d++)
+                acc[d] += w * v[d];
+            sum += w;
         }
         a->max[query] = (float)max;
         a->sum[query] = (float)sum;
-        for (int d = 0; d < a->head_dim; d++)
-            a->acc[query * a->head_dim + d] = (float)acc[d];
+        for (int d = 0; d < head_dim; d++)
+            a->acc[query * head_dim + d] = (float)acc[d];
     }
 }
 
@@ -155,6 +199,39 @@ static void to_f16_scalar(const float *x, uint16_t *out, int n)
             fminf(fmaxf(x[i], -65504.0f), 65504.0f)); /* finite: 0 times it must stay 0 */
 }
 
+static float clamp(float x, float limit)
+{
+    return fminf(fmaxf(x, -limit), limit);
+}
+
+static uint16_t to_i8_scalar(const float *x, int8_t *out, int n)
+{
+    float peak = 0;
+    for (int i = 0; i < n; i++)
+        peak = fmaxf(peak, fabsf(x[i]));
+    uint16_t scale = f32_to_f16(fminf(peak * (1.0f / 127.0f), 65504.0f));
+    float step = f16_to_f32(scale), inverse = step > 0 ? 1.0f / step : 0.0f;
+    for (int i = 0; i < n; i++)
+        out[i] = (int8_t)rintf(clamp(x[i] * inverse, 127.0f));
+    return scale;
+}
+
+static void to_u4_scalar(const float *x, uint8_t *out, int n, uint16_t *scale, uint16_t *min)
+{
+    float low = INFINITY, high = -INFINITY;
+    for (int i = 0; i < n; i++) {
+        low = fminf(low, x[i]);
+        high = fmaxf(high, x[i]);
+    }
+    low = clamp(low, 65504.0f) + 0.0f; /* no negative zero */
+    *min = f32_to_f16(low);
+    low = f16_to_f32(*min);
+    *scale = f32_to_f16((clamp(high, 65504.0f) - low) * (1.0f / 15.0f));
+    float step = f16_to_f32(*scale), inverse = step > 0 ? 1.0f / step : 0.0f;
+    for (int i = 0; i < n; i++)
+        out[i] = (uint8_t)rintf(fminf(fmaxf((x[i] - low) * inverse, 0.0f), 15.0f));
+}
+
 const struct kernels kernels_scalar = {
     .name = "scalar",
     .panel_rows = 0,
@@ -165,4 +242,6 @@ const struct kernels kernels_scalar = {
     .attend = attend_scalar,
     .rope = rope_scalar,
     .to_f16 = to_f16_scalar,
+    .to_i8 = to_i8_scalar,
+    .to_u4 = to_u4_scalar,
 };

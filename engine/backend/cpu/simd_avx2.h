@@ -29,6 +29,27 @@ static inline void vf_store_f16(uint16_t *p, vf a)
 {
     _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
 }
+static inline vf vf_load_i8(const int8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+static inline vf vf_set1_f16(const uint16_t *p)
+{
+    return _mm256_cvtph_ps(_mm_set1_epi16((short)*p));
+}
+/* Integral values within the type's range. */
+static inline void vf_store_i16(int16_t *p, vf a)
+{
+    __m256i v = _mm256_cvtps_epi32(a);
+    _mm_storeu_si128((__m128i *)p,
+                     _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)));
+}
+static inline void vf_store_i8(int8_t *p, vf a)
+{
+    __m256i v = _mm256_cvtps_epi32(a);
+    __m128i h = _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    _mm_storel_epi64((__m128i *)p, _mm_packs_epi16(h, h));
+}
 static inline vf vf_set1(float a)
 {
     return _mm256_set1_ps(a);
@@ -100,6 +121,45 @@ static inline float vf_hmax(vf a)
     __m128 s = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     s = _mm_max_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_shuffle_ps(s, s, 1)));
+}
+
+/* ---- 32-bit lanes ---- */
+static inline vi vi_load(const void *p)
+{
+    return _mm256_loadu_si256((const __m256i *)p);
+}
+static inline vi vi_set1(int32_t a)
+{
+    return _mm256_set1_epi32(a);
+}
+static inline vi vi_zero(void)
+{
+    return _mm256_setzero_si256();
+}
+static inline vf vi_to_vf(vi a)
+{
+    return _mm256_cvtepi32_ps(a);
+}
+/* Signed bytes 0 and 2 of each lane as 16-bit numbers; 1 and 3. */
+static inline vi vi_even_bytes(vi a)
+{
+    return _mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8);
+}
+static inline vi vi_odd_bytes(vi a)
+{
+    return _mm256_srai_epi16(a, 8);
+}
+/* acc + the two 16-bit products of each lane */
+static inline vi vi_dot16(vi acc, vi a, vi b)
+{
+    return _mm256_add_epi32(acc, _mm256_madd_epi16(a, b));
+}
+/* Eight nibbles from eight bytes: the low ones (dims 0..7 of 16) or, from dim 8 on, the high ones. */
+static inline vf vf_load_u4(const uint8_t *row, int d)
+{
+    __m128i x = _mm_loadl_epi64((const __m128i *)(row + d / 16 * 8));
+    if (d % 16) x = _mm_srli_epi16(x, 4);
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_and_si128(x, _mm_set1_epi8(15))));
 }
 
 #endif

@@ -29,6 +29,23 @@ static inline void vf_store_f16(uint16_t *p, vf a)
 {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
 }
+static inline vf vf_load_i8(const int8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+static inline vf vf_set1_f16(const uint16_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_set1_epi16((short)*p));
+}
+/* Integral values within the type's range. */
+static inline void vf_store_i16(int16_t *p, vf a)
+{
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(a)));
+}
+static inline void vf_store_i8(int8_t *p, vf a)
+{
+    _mm_storeu_si128((__m128i *)p, _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(a)));
+}
 static inline vf vf_set1(float a)
 {
     return _mm512_set1_ps(a);
@@ -103,6 +120,45 @@ static inline float vf_hmax(vf a)
     __m128 s = _mm_max_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
     s = _mm_max_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_shuffle_ps(s, s, 1)));
+}
+
+/* ---- 32-bit lanes ---- */
+static inline vi vi_load(const void *p)
+{
+    return _mm512_loadu_si512(p);
+}
+static inline vi vi_set1(int32_t a)
+{
+    return _mm512_set1_epi32(a);
+}
+static inline vi vi_zero(void)
+{
+    return _mm512_setzero_si512();
+}
+static inline vf vi_to_vf(vi a)
+{
+    return _mm512_cvtepi32_ps(a);
+}
+/* Signed bytes 0 and 2 of each lane as 16-bit numbers; 1 and 3. */
+static inline vi vi_even_bytes(vi a)
+{
+    return _mm512_srai_epi16(_mm512_slli_epi16(a, 8), 8);
+}
+static inline vi vi_odd_bytes(vi a)
+{
+    return _mm512_srai_epi16(a, 8);
+}
+/* acc + the two 16-bit products of each lane */
+static inline vi vi_dot16(vi acc, vi a, vi b)
+{
+    return _mm512_dpwssd_epi32(acc, a, b);
+}
+/* Sixteen nibbles from eight bytes: first the low ones. */
+static inline vf vf_load_u4(const uint8_t *row, int d)
+{
+    __m128i x = _mm_loadl_epi64((const __m128i *)(row + d / 16 * 8));
+    x = _mm_unpacklo_epi64(x, _mm_srli_epi16(x, 4));
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_and_si128(x, _mm_set1_epi8(15))));
 }
 
 #endif

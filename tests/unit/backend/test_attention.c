@@ -1,5 +1,6 @@
-/* test_attention.c - rope, KV store and attention against double loops written here, over block sizes, head shapes and contexts
- * that cross the 256-position parts; then the promises: bits independent of batch and threads, blocks of others unread. */
+/* test_attention.c - rope, KV store and attention against double loops written here, over block sizes, head shapes, forms of KV and
+ * contexts that cross the 256-position parts; then the promises: bits independent of batch and threads, blocks of others
+ * unread. Rounded KV is compared with a rounding of its own, so that the tolerance stays that of float arithmetic. */
 #include <math.h>
 
 #include "tests/unit/backend/helpers.h"
@@ -20,8 +21,10 @@ struct world {
     struct kv *kv;
     struct rope *rope;
     bool half_split;
+    enum kv_type type;
     int n_rows, first[SEQS];
-    float *q, *k, *v; /* before rope */
+    float *q, *k, *v;        /* before rope */
+    double *kept_k, *kept_v; /* what the store should hold, [n_rows][n_kv_heads][head_dim] */
     int32_t *pos, *seq;
     int32_t table[SEQS][POS_MAX];
     const int32_t *tables[SEQS];
@@ -45,11 +48,15 @@ static void shuffle_blocks(struct world *w, struct rng *r, int n_blocks)
     mem_free(ids);
 }
 
-static bool world_init(struct world *w, const char *isa, int threads, bool exact, struct dims d,
+/* How K and V are kept: float32, or one of the types. */
+enum { EXACT = -1 };
+
+static bool world_init(struct world *w, const char *isa, int threads, int type, struct dims d,
                        bool half_split)
 {
-    *w = (struct world){.d = d, .half_split = half_split};
-    w->be = open_backend(isa, threads, exact);
+    *w = (struct world){
+        .d = d, .half_split = half_split, .type = type == EXACT ? KV_F16 : (enum kv_type)type};
+    w->be = open_backend(isa, threads, type == EXACT);
     if (!w->be) return false;
     struct errmsg e = {0};
     int n_blocks = 0;
@@ -62,7 +69,8 @@ static bool world_init(struct world *w, const char *isa, int threads, bool exact
                            .n_kv_heads = d.n_kv_heads,
                            .head_dim = d.head_dim,
                            .n_blocks = n_blocks + 3,
-                           .block_tokens = d.block_tokens};
+                           .block_tokens = d.block_tokens,
+                           .type = w->type};
     CHECK_INT(kv_new(&w->kv, w->be, &o, &e), OK);
     struct rope_options ro = {
         .base = 10000, .dims = d.head_dim, .pos_max = POS_MAX, .half_split = half_split};
@@ -87,6 +95,7 @@ static void world_fini(struct world *w)
     rope_free(w->rope);
     backend_close(w->be);
     mem_free(w->q), mem_free(w->k), mem_free(w->v), mem_free(w->pos), mem_free(w->seq);
+    mem_free(w->kept_k), mem_free(w->kept_v);
 }
 
 /* Rows [first, first+n) of sequence order through store and attention; out and q are full-size arrays. */
@@ -123,17 +132,63 @@ static void turn(const float *x, int n, int pos, bool half_split, double *out)
     }
 }
 
+/* x as int8 storage keeps it. */
+static void as_int8(double *x, int n)
+{
+    double peak = 0;
+    for (int i = 0; i < n; i++)
+        peak = fmax(peak, fabs(x[i]));
+    double step = f16_to_f32(f32_to_f16((float)peak / 127.0f));
+    for (int i = 0; i < n; i++)
+        x[i] = step > 0 ? fmin(fmax(rint(x[i] / step), -127), 127) * step : 0;
+}
+
+/* x in four bits, 32 values at a time. */
+static void as_u4(double *x, int n)
+{
+    for (int at = 0, m; at < n; at += m, x += m) {
+        m = n - at < 32 ? n - at : 32;
+        double low = x[0], high = x[0];
+        for (int i = 1; i < m; i++)
+            low = fmin(low, x[i]), high = fmax(high, x[i]);
+        low = f16_to_f32(f32_to_f16((float)low));
+        double step = f16_to_f32(f32_to_f16((float)(high - low) / 15.0f));
+        for (int i = 0; i < m; i++)
+            x[i] = low + (step > 0 ? fmin(fmax(rint((x[i] - low) / step), 0), 15) * step : 0);
+    }
+}
+
+static void expect_kept(struct world *w)
+{
+    size_t n = (size_t)w->d.head_dim, heads = (size_t)w->d.n_kv_heads;
+    w->kept_k = xmalloc((size_t)w->n_rows * heads * n * sizeof(double));
+    w->kept_v = xmalloc((size_t)w->n_rows * heads * n * sizeof(double));
+    for (size_t i = 0; i < (size_t)w->n_rows * heads; i++) {
+        double *k = w->kept_k + i * n, *v = w->kept_v + i * n;
+        turn(w->k + i * n, (int)n, w->pos[i / heads], w->half_split, k);
+        for (size_t d = 0; d < n; d++)
+            v[d] = w->v[i * n + d];
+        if (w->type != KV_F16) as_int8(k, (int)n);
+        if (w->type == KV_INT8) as_int8(v, (int)n);
+        if (w->type == KV_K8V4) as_u4(v, (int)n);
+    }
+}
+
+static const double *kept(const struct world *w, const double *of, int row, int kv_head)
+{
+    return of + (size_t)(row * w->d.n_kv_heads + kv_head) * (size_t)w->d.head_dim;
+}
+
 /* Reference for one row and head. */
 static void expect(const struct world *w, int row, int head, int window, float softcap, double *out)
 {
     int n = w->d.head_dim, s = w->seq[row], pos = w->pos[row],
         kh = head / (w->d.n_heads / w->d.n_kv_heads);
-    double q[256], k[256], p[POS_MAX], top = -INFINITY, sum = 0;
+    double q[256], p[POS_MAX], top = -INFINITY, sum = 0;
     turn(w->q + (size_t)((row * w->d.n_heads + head) * n), n, pos, w->half_split, q);
     int from = window && pos >= window ? pos - window + 1 : 0;
     for (int j = from; j <= pos; j++) {
-        turn(w->k + (size_t)(((w->first[s] + j) * w->d.n_kv_heads + kh) * n), n, j, w->half_split,
-             k);
+        const double *k = kept(w, w->kept_k, w->first[s] + j, kh);
         double dot = 0;
         for (int i = 0; i < n; i++)
             dot += q[i] * k[i];
@@ -145,10 +200,11 @@ static void expect(const struct world *w, int row, int head, int window, float s
         out[i] = 0;
     for (int j = from; j <= pos; j++)
         sum += p[j] = exp(p[j] - top);
-    for (int j = from; j <= pos; j++)
+    for (int j = from; j <= pos; j++) {
+        const double *v = kept(w, w->kept_v, w->first[s] + j, kh);
         for (int i = 0; i < n; i++)
-            out[i] +=
-                p[j] / sum * w->v[(size_t)(((w->first[s] + j) * w->d.n_kv_heads + kh) * n + i)];
+            out[i] += p[j] / sum * v[i];
+    }
 }
 
 static void check_world(struct world *w, int window, float softcap)
@@ -157,6 +213,7 @@ static void check_world(struct world *w, int window, float softcap)
     float *q = xmalloc(total * 4), *out = xmalloc(total * 4);
     memcpy(q, w->q, total * 4);
     run(w, 0, w->n_rows, q, out, window, softcap);
+    if (!w->kept_k) expect_kept(w);
     double tol = backend_is_exact(w->be)
                      ? 5e-5
                      : 2e-2; /* float16 K and V: 2^-11 of scores up to ~20, of values up to 3 */
@@ -169,11 +226,11 @@ static void check_world(struct world *w, int window, float softcap)
                 double got = out[(size_t)((row * w->d.n_heads + h) * w->d.head_dim + i)];
                 if (!(fabs(got - want[i]) <= tol) && !bad++)
                     CHECK_AT(false,
-                             "%s exact %d heads %d/%d x %d block %d window %d: row %d head %d dim "
-                             "%d is %.7g, not %.7g",
-                             backend_isa_name(w->be), backend_is_exact(w->be), w->d.n_heads,
-                             w->d.n_kv_heads, w->d.head_dim, w->d.block_tokens, window, row, h, i,
-                             got, want[i]);
+                             "%s exact %d %s heads %d/%d x %d block %d window %d: row %d head %d "
+                             "dim %d is %.7g, not %.7g",
+                             backend_isa_name(w->be), backend_is_exact(w->be),
+                             kv_type_name(w->type), w->d.n_heads, w->d.n_kv_heads, w->d.head_dim,
+                             w->d.block_tokens, window, row, h, i, got, want[i]);
             }
         }
     mem_free(q), mem_free(out);
@@ -183,9 +240,11 @@ static void check_isa(const char *isa)
 {
     struct world w;
     for (int i = 0; i < N_DIMS; i++)
-        for (int exact = 0; exact < 2; exact++) {
-            if (!strcmp(isa, "scalar") && (i % 3 || !exact)) continue; /* slow */
-            if (!world_init(&w, isa, 2, exact, all_dims[i], i % 2))
+        for (int type = EXACT; type < KV_TYPES; type++) {
+            bool small = i == 3 || i == 6;
+            if (!strcmp(isa, "scalar") && !(small || (i == 0 && type == EXACT)))
+                continue; /* slow */
+            if (!world_init(&w, isa, 2, type, all_dims[i], i % 2))
                 SKIP("this CPU lacks the instruction set");
             check_world(&w, 0, 0);
             if (i < 2) check_world(&w, 100, 0);
@@ -211,13 +270,16 @@ TEST(a_row_attends_to_the_same_bits_alone_in_chunks_and_for_any_thread_count)
 {
     static const struct dims d = {9, 3, 64, 16};
     size_t n = (size_t)(835 * 9 * 64);
-    float *whole = xmalloc(n * 4), *parts = xmalloc(n * 4), *first = xmalloc(n * 4),
-          *q = xmalloc(n * 4);
+    float *whole = xmalloc(n * 4), *parts = xmalloc(n * 4), *q = xmalloc(n * 4), *first[KV_TYPES];
+    for (int t = 0; t < KV_TYPES; t++)
+        first[t] = xmalloc(n * 4);
     for (int isa = 1; isa < N_ISAS; isa++)
         for (int threads = 1; threads <= 3; threads++)
-            for (int window = 0; window <= 200; window += 200) {
+            for (int i = 0; i < 2 * KV_TYPES; i++) {
+                int window = i < KV_TYPES ? 0 : 200, type = i % KV_TYPES;
                 struct world w;
-                if (!world_init(&w, all_isas[isa], threads, false, d, false)) continue;
+                if (type != KV_F16 && threads != (window ? 3 : 1)) continue;
+                if (!world_init(&w, all_isas[isa], threads, type, d, false)) continue;
                 memcpy(q, w.q, n * 4);
                 run(&w, 0, w.n_rows, q, whole, window, 0);
                 memcpy(q, w.q, n * 4);
@@ -229,23 +291,25 @@ TEST(a_row_attends_to_the_same_bits_alone_in_chunks_and_for_any_thread_count)
                     if (step > w.n_rows - at) step = w.n_rows - at;
                     run(&w, at, step, q, parts, window, 0);
                 }
-                CHECK_AT(!memcmp(whole, parts, n * 4), "%s %d threads window %d: chunks differ",
-                         all_isas[isa], threads, window);
-                if (threads == 1 && !window) memcpy(first, whole, n * 4);
+                CHECK_AT(!memcmp(whole, parts, n * 4), "%s %s %d threads window %d: chunks differ",
+                         all_isas[isa], kv_type_name(w.type), threads, window);
+                if (threads == 1 && !window) memcpy(first[type], whole, n * 4);
                 if (!window)
-                    CHECK_AT(!memcmp(first, whole, n * 4), "%s: %d threads differ from 1",
-                             all_isas[isa], threads);
+                    CHECK_AT(!memcmp(first[type], whole, n * 4), "%s %s: %d threads differ from 1",
+                             all_isas[isa], kv_type_name(w.type), threads);
                 world_fini(&w);
             }
-    mem_free(whole), mem_free(parts), mem_free(first), mem_free(q);
+    mem_free(whole), mem_free(parts), mem_free(q);
+    for (int t = 0; t < KV_TYPES; t++)
+        mem_free(first[t]);
 }
 
 TEST(copied_and_swapped_blocks_attend_alike)
 {
-    for (int isa = 0; isa < N_ISAS; isa++) {
+    for (int i = 0; i < N_ISAS * (KV_TYPES + 1); i++) {
         struct world w;
         static const struct dims d = {4, 2, 32, 8};
-        if (!world_init(&w, all_isas[isa], 1, isa == 0, d, true)) continue;
+        if (!world_init(&w, all_isas[i % N_ISAS], 1, EXACT + i / N_ISAS, d, true)) continue;
         size_t row = (size_t)(d.n_heads * d.head_dim), n = (size_t)w.n_rows * row;
         float *q = xmalloc(n * 4), *out = xmalloc(n * 4), *again = xmalloc(n * 4);
         memcpy(q, w.q, n * 4);
@@ -271,10 +335,10 @@ TEST(copied_and_swapped_blocks_attend_alike)
 
 TEST(what_lies_behind_a_row_in_its_block_is_never_seen)
 {
-    for (int isa = 0; isa < N_ISAS; isa++) {
+    for (int i = 0; i < N_ISAS * KV_TYPES; i++) {
         struct world w;
         static const struct dims d = {9, 3, 64, 16};
-        if (!world_init(&w, all_isas[isa], 1, false, d, false)) continue;
+        if (!world_init(&w, all_isas[i % N_ISAS], 1, i / N_ISAS, d, false)) continue;
         size_t row = (size_t)(d.n_heads * d.head_dim);
         float *q = xmalloc(5 * row * 4), *out = xmalloc(5 * row * 4), *again = xmalloc(5 * row * 4);
         memcpy(q, w.q, 5 * row * 4);
@@ -284,8 +348,8 @@ TEST(what_lies_behind_a_row_in_its_block_is_never_seen)
         kv_block_write(w.kv, w.table[0][0], bytes);
         memcpy(q, w.q, 5 * row * 4);
         run(&w, 0, 3, q, again, 0, 0);
-        CHECK_AT(!memcmp(out, again, 3 * row * 4), "%s: stale bytes leak into a result",
-                 all_isas[isa]);
+        CHECK_AT(!memcmp(out, again, 3 * row * 4), "%s %s: stale bytes leak into a result",
+                 all_isas[i % N_ISAS], kv_type_name(w.type));
         mem_free(q), mem_free(out), mem_free(again), mem_free(bytes);
         world_fini(&w);
     }
@@ -295,8 +359,8 @@ TEST(huge_values_do_not_become_infinities_in_the_store)
 {
     struct world w;
     static const struct dims d = {1, 1, 64, 16};
-    for (int isa = 0; isa < N_ISAS; isa++) {
-        if (!world_init(&w, all_isas[isa], 1, false, d, false)) continue;
+    for (int k = 0; k < N_ISAS * KV_TYPES; k++) {
+        if (!world_init(&w, all_isas[k % N_ISAS], 1, k / N_ISAS, d, false)) continue;
         for (int i = 0; i < 64; i++)
             w.v[i] = i % 2 ? 1e30f : -1e30f;
         float q[64 * 2], out[64 * 2];
@@ -304,9 +368,84 @@ TEST(huge_values_do_not_become_infinities_in_the_store)
         run(&w, 0, 2, q, out, 0, 0);
         for (int i = 0; i < 128; i++)
             CHECK(isfinite(out[i]));
-        CHECK(out[0] == -65504.0f && out[1] == 65504.0f);
+        float largest = w.type == KV_INT8 ? 127 * 65504.0f : 65504.0f;
+        CHECK(out[0] == -largest && fabsf(out[1] - largest) <= 64);
         world_fini(&w);
     }
+}
+
+TEST(every_instruction_set_stores_the_same_bytes)
+{
+    for (int type = 0; type < KV_TYPES; type++)
+        for (int i = 0; i < N_DIMS; i++) {
+            uint8_t *first = NULL;
+            for (int isa = 0; isa < N_ISAS; isa++) {
+                struct world w;
+                if (!world_init(&w, all_isas[isa], 1, type, all_dims[i], false)) continue;
+                struct kv_rows rows = {
+                    .n_rows = 3, .pos = w.pos, .seq = w.seq, .block_table = w.tables};
+                struct rope_store p = {.n_heads = w.d.n_heads, .q = w.q, .k = w.k, .v = w.v};
+                memset(w.v, 0, (size_t)w.d.head_dim * 4); /* no spread at all */
+                size_t n = kv_block_bytes(w.kv);
+                uint8_t *bytes = xcalloc(n, 1);
+                kv_block_write(w.kv, w.table[0][0], bytes);
+                backend_rope_store(w.be, w.kv, &rows, &p);
+                kv_block_read(w.kv, w.table[0][0], bytes);
+                if (first)
+                    CHECK_AT(!memcmp(bytes, first, n), "%s %s head_dim %d", all_isas[isa],
+                             kv_type_name(w.type), w.d.head_dim);
+                else
+                    first = xmalloc(n), memcpy(first, bytes, n);
+                mem_free(bytes);
+                world_fini(&w);
+            }
+            mem_free(first);
+        }
+}
+
+TEST(int8_takes_half_the_memory_and_k8v4_two_fifths)
+{
+    struct backend *be = open_backend("scalar", 1, false);
+    struct errmsg e = {0};
+    double bytes[KV_TYPES];
+    for (int type = 0; type < KV_TYPES; type++) {
+        struct kv *kv = NULL;
+        struct kv_options o = {.n_layers = 3,
+                               .n_kv_heads = 2,
+                               .head_dim = 64,
+                               .n_blocks = 5,
+                               .block_tokens = 16,
+                               .type = (enum kv_type)type};
+        REQUIRE(kv_new(&kv, be, &o, &e) == OK);
+        CHECK_INT(kv_bytes(kv), 5 * 16 * kv_bytes_per_token(o.type, false, 3, 2, 64));
+        bytes[type] = (double)kv_bytes(kv);
+        kv_free(kv);
+    }
+    CHECK(bytes[KV_INT8] / bytes[KV_F16] < 0.52);
+    CHECK(bytes[KV_K8V4] / bytes[KV_F16] < 0.42);
+    backend_close(be);
+}
+
+TEST(kv_types_have_names_and_exact_arithmetic_refuses_rounded_ones)
+{
+    enum kv_type t;
+    struct errmsg e = {0};
+    for (int i = 0; i < KV_TYPES; i++) {
+        CHECK_INT(kv_type_parse(kv_type_name((enum kv_type)i), &t, &e), OK);
+        CHECK_INT((int)t, i);
+    }
+    CHECK_INT(kv_type_parse("auto", &t, &e), OK);
+    CHECK_INT((int)t, KV_F16);
+    CHECK_INT(kv_type_parse("fp8", &t, &e), ERR_INVALID);
+    CHECK(strstr(e.text, "\"fp8\"") && strstr(e.text, "int8"));
+    struct backend *be = open_backend("scalar", 1, true);
+    struct kv *kv;
+    struct kv_options o = {
+        .n_layers = 1, .n_kv_heads = 1, .head_dim = 8, .n_blocks = 1, .block_tokens = 8};
+    o.type = KV_INT8;
+    CHECK_INT(kv_new(&kv, be, &o, &e), ERR_INVALID);
+    CHECK(kv == NULL);
+    backend_close(be);
 }
 
 TEST(encoder_attention_stays_inside_its_segment)
