@@ -141,6 +141,7 @@ void engine_cancel(struct engine *g, uint64_t id)
     for (int list = 0; list < 2; list++)
         for (struct request *r = list ? g->inbox : g->live; r; r = r->next)
             if (r->id == id) r->cancelled = g->any_cancelled = true;
+    if (g->any_cancelled) pthread_cond_signal(&g->wake);
     pthread_mutex_unlock(&g->lock);
 }
 

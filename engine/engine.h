@@ -23,7 +23,9 @@ struct engine_options {
     uint64_t kv_bytes;          /* KV pool; 0 = 512 MiB, at least one full-length sequence */
     enum kv_type kv_type;       /* 0 = float16 */
     bool prefix_caching;
-    uint64_t swap_bytes; /* host memory for blocks that the pool gives up; 0 = none */
+    const char *disk_dir; /* folder for blocks that outlive the process; NULL or "" = none */
+    uint64_t disk_bytes;  /* most it may hold */
+    uint64_t swap_bytes;  /* host memory for blocks that the pool gives up; 0 = none */
     int prompt_rows_decoding; /* rows prompt chunks may take while others decode; 0 = as many as end within step_target_ms */
     int step_target_ms; /* 0 = 30: bounds the gap between two tokens of a stream while prompts are read */
     int queue_max; /* waiting choices; 0 = 256 -> ERR_FULL */
@@ -102,6 +104,8 @@ struct engine_stats {
         preemptions, cancelled, finished, failed;
     int host_blocks, host_blocks_used; /* the host tier */
     uint64_t lost_tokens;              /* computed again after a preemption */
+    int disk_blocks, disk_blocks_used; /* the disk tier */
+    uint64_t disk_saved_blocks, disk_fetched_blocks, disk_damaged_blocks, disk_failed_writes;
     uint64_t host_hit_tokens, spilled_blocks, loaded_blocks;
     uint64_t drafts, draft_tokens,
         accepted_tokens;       /* drafts that ran, their tokens, those the model agreed with */

@@ -1,10 +1,13 @@
 /* engine_open.c - sizes of an engine from options and the model file's header, its making and its end. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "engine/engine_private.h"
+#include "engine/kv_disk.h"
+#include "engine/kv_tier.h"
 #include "engine/model/gguf.h"
 #include "engine/model/model_plan.h"
 #include "engine/speculate/draft_model.h"
@@ -12,6 +15,11 @@
 enum {
     DRAFTING_SEQS = 4,        /* so many sequences may have a full draft in one step */
     DRAFT_CONTEXT_MAX = 4096, /* tokens a draft model holds of one sequence */
+};
+
+enum {
+    DISK_CLOSE_MS = 5000, /* what is computed and not yet saved gets this long */
+    DISK_HOST_BLOCKS = 128
 };
 
 static void model_forward_call(void *arg, const struct model_batch *b, float *logits)
@@ -35,18 +43,59 @@ static void model_close_call(void *arg)
     model_close(arg);
 }
 
+/* The disk's files bring their own hash seed, or what they hold could not be found. */
+static enum err open_disk(struct engine *g, struct sched_options *so, struct kv_disk **out,
+                          struct errmsg *e)
+{
+    struct kv_disk_options o = {.dir = g->size.disk_dir,
+                                .bytes_max = g->size.disk_bytes,
+                                .head = {.block_tokens = g->size.block_size,
+                                         .block_bytes = g->model.block_bytes,
+                                         .seed = so->hash_seed,
+                                         .root = g->size.root},
+                                .notify = engine_disk_done,
+                                .arg = g};
+    *out = NULL;
+    if (!o.dir) return OK;
+    snprintf(o.head.format, sizeof o.head.format, "%s", g->size.kv_format);
+    enum err code = kv_disk_open(out, &o, e);
+    if (code == ERR_UNAVAILABLE) {
+        log_warn("engine", "%s: going on without", e->text);
+        return OK;
+    }
+    if (code) return code;
+    so->hash_seed = kv_disk_seed(*out);
+    so->track_fresh = true;
+    return OK;
+}
+
+static enum err make_memory(struct engine *g, struct errmsg *e)
+{
+    size_t n_vocab = (size_t)g->model.n_vocab,
+           n_logits = (size_t)(g->size.max_num_seqs + g->size.draft_rows) * n_vocab,
+           host_bytes = (size_t)g->size.n_host * g->model.block_bytes;
+    g->logits = try_malloc(n_logits * sizeof(float));
+    g->logits_copy = try_malloc(n_vocab * sizeof(float));
+    g->host = mem_alloc_huge(host_bytes);
+    if (g->logits && g->logits_copy && (g->host || !host_bytes)) return OK;
+    return err_set(e, ERR_FULL, "no memory for %zu bytes of logits and %zu of swap space",
+                   n_logits * sizeof(float), host_bytes);
+}
+
 enum err engine_open_with(struct engine **out, const struct engine_forward *model,
                           const struct engine_sizes *size, struct errmsg *e)
 {
     *out = NULL;
-    int out_max = size->max_num_seqs + size->draft_rows;
-    size_t n_logits = (size_t)out_max * (size_t)model->n_vocab;
     struct engine *g = xcalloc(1, sizeof *g);
     g->model = *model;
     g->size = *size;
     g->next_id = 1;
     pthread_mutex_init(&g->lock, NULL);
-    pthread_cond_init(&g->wake, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&g->wake, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     struct sched_options so = {
         .n_blocks = size->n_blocks,
         .block_tokens = size->block_size,
@@ -60,24 +109,25 @@ enum err engine_open_with(struct engine **out, const struct engine_forward *mode
         .n_host = size->n_host,
         .hash_seed = rng_entropy(),
         .root = size->root};
+    struct kv_disk *disk;
+    enum err code = open_disk(g, &so, &disk, e);
+    if (!code) code = make_memory(g, e);
+    if (code) {
+        g->model.close = NULL; /* stays the caller's */
+        (void)kv_disk_close(disk, 0);
+        engine_close(g);
+        return code;
+    }
     g->sched = sched_new(&so);
     pace_init(&g->pace, size->step_target_us > 0 ? size->step_target_us : 1e9, size->max_batch);
     sched_set_prompt_rows(g->sched, size->prompt_rows ? size->prompt_rows : pace_rows(&g->pace));
-    g->batch = batch_new(size->max_batch, size->max_num_seqs, out_max);
+    g->batch =
+        batch_new(size->max_batch, size->max_num_seqs, size->max_num_seqs + size->draft_rows);
     g->n_seqs = so.max_running + so.max_waiting;
     g->by_seq = xcalloc((size_t)g->n_seqs, sizeof *g->by_seq);
-    g->logits = try_malloc(n_logits * sizeof(float));
-    g->logits_copy = try_malloc((size_t)model->n_vocab * sizeof(float));
     g->scratch = sampler_scratch_new(model->n_vocab);
-    size_t host_bytes = (size_t)size->n_host * model->block_bytes;
-    g->host = mem_alloc_huge(host_bytes);
-    if (!g->logits || !g->logits_copy || (host_bytes && !g->host)) {
-        g->model.close = NULL; /* stays the caller's */
-        engine_close(g);
-        return err_set(e, ERR_FULL, "no memory for %zu bytes of logits and %zu of swap space",
-                       n_logits * sizeof(float), host_bytes);
-    }
     g->speculator = model->speculator;
+    if (disk) g->tier = kv_tier_new(disk, g->sched, &g->model, g->host);
     g->snapshot.max_num_seqs = size->max_num_seqs;
     g->snapshot.blocks_total = size->n_blocks;
     g->has_thread = !pthread_create(&g->thread, NULL, engine_step_main, g);
@@ -195,6 +245,13 @@ enum err engine_open(struct engine **out, const struct engine_options *o, struct
     const struct model_info *info = model_info(m);
     uint64_t n_host = o->swap_bytes / model_kv_block_bytes(m);
     size.n_host = n_host > 1 << 24 ? 1 << 24 : (int)n_host;
+    if (o->disk_dir && *o->disk_dir) {
+        size.disk_dir = o->disk_dir;
+        size.disk_bytes = o->disk_bytes;
+        size.kv_format = model_kv_format(m);
+        /* what comes from disk passes through the host */
+        if (size.n_host < DISK_HOST_BLOCKS) size.n_host = DISK_HOST_BLOCKS;
+    }
     size.root = hash_bytes(0, str_of(info->file_hash));
     struct engine_forward f = {.arg = m,
                                .forward = model_forward_call,
@@ -236,6 +293,7 @@ void engine_close(struct engine *g)
         pthread_join(g->thread, NULL);
     }
     ASSERT(!g->live && !g->inbox);
+    if (!kv_tier_free(g->tier, DISK_CLOSE_MS)) g->host = NULL; /* not ours any more */
     sched_free(g->sched);
     batch_free(g->batch);
     mem_free(g->by_seq);

@@ -33,11 +33,15 @@ struct engine_forward {
 };
 
 /* Sizes with every default resolved. */
+struct kv_tier;
 struct engine_sizes {
     int n_blocks, block_size, max_len, max_num_seqs, max_batch, queue_max, prompt_rows, draft_rows;
     double step_target_us; /* 0: prompt_rows is fixed */
     int n_host;            /* blocks of the host tier; 0 = none */
     bool prefix_caching;
+    const char *disk_dir; /* NULL = no disk tier; it needs a host tier */
+    uint64_t disk_bytes;
+    const char *kv_format; /* how the model computes and lays out keys and values */
     bool check_every_step; /* tests: sched_check after each plan */
     struct hash128 root;
 };
@@ -59,6 +63,8 @@ struct request {
     struct prefix_scope scope;
     int n_choices, n_live, n_prompt, n_limit, priority;
     bool want_logprobs, ignore_end, cancelled; /* cancelled: under lock */
+    bool held; /* step thread: not handed to the scheduler, the disk is still reading for it */
+    uint64_t held_until_ms;
     int32_t end_ids[ENGINE_END_IDS_MAX];
     int n_end_ids;
     bool (*on_token)(void *arg, const struct engine_token *t);
@@ -80,7 +86,7 @@ struct engine {
     struct request *live;               /* handed to the scheduler (the list changes under lock) */
     int n_live_choices;                 /* in inbox and live */
     uint64_t inbox_tokens, next_id;
-    bool closing, any_cancelled;
+    bool closing, any_cancelled, disk_done;
     struct engine_stats snapshot; /* what the step thread last published */
 
     _Atomic uint64_t last_step_ms; /* when the last step ended, or work arrived on an idle engine */
@@ -94,6 +100,8 @@ struct engine {
     int n_seqs;
     float *logits;        /* [max_num_seqs + draft_rows][n_vocab] */
     float *logits_copy;   /* [n_vocab]: sampling overwrites, forks sample the same row again */
+    struct kv_tier *tier; /* NULL: no disk */
+    int n_held;           /* choices of held requests */
     uint8_t *host;        /* [n_host][block_bytes] */
     double block_move_us; /* measured; 0 = not yet */
     struct sampler_scratch *scratch;
@@ -108,7 +116,15 @@ MUST enum err engine_open_with(struct engine **out, const struct engine_forward 
                                const struct engine_sizes *size, struct errmsg *e);
 /* engine.c */
 void request_free(struct request *r);
+/* engine_sample.c */
+void choice_end(struct engine *g, struct choice *c, enum engine_finish finish, const char *error);
+void request_end(struct engine *g, struct request *r, enum engine_finish finish,
+                 const char *error); /* all its open choices */
+/* The tokens that the plan's rows of g->logits say, to their choices. */
+void engine_sample(struct engine *g, const struct sched_plan *plan);
 /* engine_step.c */
+/* The disk's thread: a job is done. */
+void engine_disk_done(void *g);
 void *engine_step_main(void *g);
 
 #endif

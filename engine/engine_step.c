@@ -1,56 +1,19 @@
 /* engine_step.c - the step thread: takes what was submitted or cancelled, lets the scheduler plan,
  * runs the model once, samples, calls back. Nothing else touches the scheduler, the KV blocks or
  * the samplers. */
-#include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/engine_private.h"
+#include "engine/kv_tier.h"
 
-static void end_choice(struct engine *g, struct choice *c, enum engine_finish finish,
-                       const char *error)
-{
-    struct request *r = c->request;
-    ASSERT(!c->ended);
-    struct engine_end end = {.choice = c->index,
-                             .finish = finish,
-                             .prompt_tokens = r->n_prompt,
-                             .completion_tokens = c->n_generated,
-                             .drafted_tokens = c->n_drafted,
-                             .accepted_tokens = c->n_accepted,
-                             .error = error};
-    if (c->seq >= 0) {
-        end.cached_tokens = sched_cached_tokens(g->sched, c->seq);
-        if (end.cached_tokens > r->n_prompt) end.cached_tokens = r->n_prompt;
-        if (c->drafts) speculator_forget(g->speculator, c->drafts);
-        sched_remove(g->sched, c->seq);
-        g->by_seq[c->seq] = NULL;
-        c->seq = -1;
-    }
-    c->ended = true;
-    r->n_live--;
-    switch (finish) {
-    case ENGINE_STOP:
-    case ENGINE_LENGTH:
-        g->count.finished++;
-        atomic_store(&g->last_success_ms, clock_ms());
-        break;
-    case ENGINE_CANCELLED:
-        g->count.cancelled++;
-        break;
-    case ENGINE_FAILED:
-        g->count.failed++;
-        break;
-    }
-    if (r->on_end) r->on_end(r->arg, &end);
-}
-
-static void end_request(struct engine *g, struct request *r, enum engine_finish finish,
-                        const char *error)
-{
-    for (int i = 0; i < r->n_choices; i++)
-        if (!r->choices[i].ended) end_choice(g, &r->choices[i], finish, error);
-}
+enum {
+    IDLE_MS = 50,
+    HOLD_MS =
+        2000, /* longest time a request waits for the disk: computing a long prompt takes about as much */
+    SAVE_US = 700
+};
 
 /* Hands a request's choices to the scheduler; the second and later ones share the first one's
  * prompt. */
@@ -70,11 +33,45 @@ static void start_request(struct engine *g, struct request *r)
             log_error("engine", "request id=%llu was refused by the scheduler",
                       (unsigned long long)r->id);
             c->seq = -1;
-            end_request(g, r, ENGINE_FAILED, "the scheduler refused the request");
+            request_end(g, r, ENGINE_FAILED, "the scheduler refused the request");
             return;
         }
         g->by_seq[c->seq] = c;
     }
+}
+
+static int n_open(const struct request *r)
+{
+    return r->held ? r->n_live : 0;
+}
+
+/* Hands r to the scheduler once the disk has brought what it has of its beginning, or its time is up. */
+static void start_or_hold(struct engine *g, struct request *r)
+{
+    uint64_t now = clock_ms();
+    if (!r->held_until_ms) r->held_until_ms = now + HOLD_MS;
+    g->n_held -= n_open(r);
+    r->held = g->tier && r->n_live && now < r->held_until_ms &&
+              kv_tier_fetch(g->tier, &r->scope, r->choices[0].tokens, r->n_prompt) > 0;
+    g->n_held += n_open(r);
+    if (!r->held && r->n_live) start_request(g, r);
+}
+
+/* What the disk has done since; held requests are looked at again when that may concern them. */
+static void poll_disk(struct engine *g)
+{
+    bool news = kv_tier_poll(g->tier);
+    if (!g->n_held) return;
+    for (struct request *r = g->live; r; r = r->next)
+        if (r->held && (news || clock_ms() >= r->held_until_ms)) start_or_hold(g, r);
+}
+
+/* Blocks that became full go to the disk, as many as are copied in less than a millisecond. */
+static bool save_blocks(struct engine *g)
+{
+    double us = g->block_move_us;
+    int n = us > 0 ? (int)(SAVE_US / us) : 1;
+    return kv_tier_save(g->tier, n < 1 ? 1 : n) > 0;
 }
 
 /* Frees requests whose choices have all ended. */
@@ -100,15 +97,40 @@ static void reap(struct engine *g)
     }
 }
 
+void engine_disk_done(void *arg)
+{
+    struct engine *g = arg;
+    pthread_mutex_lock(&g->lock);
+    g->disk_done = true;
+    pthread_cond_signal(&g->wake);
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* Under the lock: sleeps until a request, a cancel or the disk wants something; at most IDLE_MS when requests are held, for their
+ * time may be up. */
+static void sleep_idle(struct engine *g)
+{
+    struct timespec by;
+    if (!g->live) atomic_store(&g->busy, false);
+    clock_gettime(CLOCK_MONOTONIC, &by);
+    by.tv_nsec += IDLE_MS * 1000000L;
+    by.tv_sec += by.tv_nsec / 1000000000L;
+    by.tv_nsec %= 1000000000L;
+    while (!g->closing && !g->inbox && !g->any_cancelled && !g->disk_done) {
+        if (!g->live)
+            pthread_cond_wait(&g->wake, &g->lock);
+        else if (pthread_cond_timedwait(&g->wake, &g->lock, &by))
+            break;
+    }
+    g->disk_done = false;
+}
+
 /* Waits while there is nothing to do; puts the inbox in front of the live list, of which *old was
  * the head. False: closing. */
-static bool take_inbox(struct engine *g, struct request **old, bool *cancels)
+static bool take_inbox(struct engine *g, bool idle, struct request **old, bool *cancels)
 {
     pthread_mutex_lock(&g->lock);
-    while (!g->closing && !g->inbox && !g->live) {
-        atomic_store(&g->busy, false);
-        pthread_cond_wait(&g->wake, &g->lock);
-    }
+    if (idle || !g->live) sleep_idle(g);
     if (!atomic_load(&g->busy)) {
         atomic_store(&g->last_step_ms, clock_ms());
         atomic_store(&g->busy, true);
@@ -135,85 +157,10 @@ static void end_cancelled(struct engine *g)
         pthread_mutex_lock(&g->lock);
         bool cancelled = r->cancelled;
         pthread_mutex_unlock(&g->lock);
-        if (cancelled && r->n_live) end_request(g, r, ENGINE_CANCELLED, NULL);
-    }
-}
-
-static bool is_end(const struct request *r, int32_t id)
-{
-    if (r->ignore_end) return false;
-    for (int i = 0; i < r->n_end_ids; i++)
-        if (r->end_ids[i] == id) return true;
-    return false;
-}
-
-/* c's next token from its row of logits. False: it is the last one, for the reason in *end. */
-static bool say(struct engine *g, struct choice *c, float *logits, int32_t *token,
-                enum engine_finish *end)
-{
-    struct request *r = c->request;
-    struct sampler_pick_out pick;
-    *end = ENGINE_FAILED;
-    if (sampler_pick(c->sampler, g->scratch, logits, NULL, &pick)) return false;
-    *token = pick.token;
-    *end = ENGINE_STOP;
-    sampler_accept(c->sampler, pick.token);
-    if (!c->n_generated++ && !c->index) g->count.prompt_tokens += (uint64_t)r->n_prompt;
-    g->count.generated_tokens++;
-    if (is_end(r, pick.token)) return false;
-    struct engine_token t = {.choice = c->index,
-                             .id = pick.token,
-                             .logprob = pick.logprob,
-                             .top = pick.top,
-                             .n_top = pick.n_top};
-    return !r->on_token || r->on_token(r->arg, &t);
-}
-
-/* Samples c's rows[1 + n_draft][n_vocab] in order, as long as what is said is what was drafted: the text is the one that would have
- * been said a token a step. */
-static void sample(struct engine *g, struct choice *c, float *rows, int n_draft)
-{
-    int32_t said[SCHED_DRAFT_MAX + 1];
-    const int32_t *draft = sched_tokens(g->sched, c->seq) + sched_n_tokens(g->sched, c->seq);
-    enum engine_finish end;
-    bool more, same = true;
-    int n = 0;
-    do {
-        more = say(g, c, rows + (size_t)n * (size_t)g->model.n_vocab, &said[n], &end);
-        if (!more && end == ENGINE_FAILED) break;
-        same = n < n_draft && said[n] == draft[n];
-        n++;
-    } while (more && same);
-    if (n_draft) {
-        g->count.drafts++;
-        g->count.draft_tokens += (uint64_t)n_draft;
-        g->count.accepted_tokens += (uint64_t)(n - !same);
-        c->n_drafted += n_draft;
-        c->n_accepted += n - !same;
-        if (c->drafts) speculator_checked(g->speculator, c->drafts, n_draft, n - !same);
-    }
-    if (n) sched_accept(g->sched, c->seq, said, n);
-    if (!more)
-        end_choice(g, c, end, end == ENGINE_FAILED ? "the model gave no finite logit" : NULL);
-    else if (sched_n_tokens(g->sched, c->seq) >= sched_limit(g->sched, c->seq))
-        end_choice(g, c, ENGINE_LENGTH, NULL);
-}
-
-/* Samples every finished row; forks of a sequence first, from copies of its logits. */
-static void sample_all(struct engine *g, const struct sched_plan *plan)
-{
-    size_t n_vocab = (size_t)g->model.n_vocab;
-    float *row = g->logits;
-    for (int i = 0; i < plan->n_spans; i++) {
-        const struct sched_span *span = &plan->spans[i];
-        if (!span->sample) continue;
-        for (int f = 0; f < plan->n_forks; f++) {
-            if (plan->forks[f].parent != span->seq) continue;
-            memcpy(g->logits_copy, row, n_vocab * sizeof *row);
-            sample(g, g->by_seq[plan->forks[f].child], g->logits_copy, 0);
-        }
-        sample(g, g->by_seq[span->seq], row, span->n_draft);
-        row += (size_t)(1 + span->n_draft) * n_vocab;
+        if (!cancelled || !r->n_live) continue;
+        g->n_held -= n_open(r);
+        r->held = false;
+        request_end(g, r, ENGINE_CANCELLED, NULL);
     }
 }
 
@@ -303,7 +250,7 @@ static void publish(struct engine *g)
     sched_stats(g->sched, &st);
     struct engine_stats *c = &g->count;
     c->running = st.running;
-    c->waiting = st.waiting;
+    c->waiting = st.waiting + g->n_held;
     c->max_num_seqs = g->size.max_num_seqs;
     c->blocks_total = st.blocks_total;
     c->blocks_used = st.blocks_used;
@@ -318,6 +265,7 @@ static void publish(struct engine *g)
     c->host_hit_tokens = st.host_hit_tokens;
     c->spilled_blocks = st.spills;
     c->loaded_blocks = st.loads;
+    if (g->tier) kv_tier_stats(g->tier, c);
     c->waiting_prompt_tokens = st.waiting_tokens;
     c->drain_tokens_per_s = g->rows_per_s;
     pthread_mutex_lock(&g->lock);
@@ -338,40 +286,44 @@ static void keep_pace(struct engine *g, const struct sched_plan *plan, double us
     if (!g->size.prompt_rows) sched_set_prompt_rows(g->sched, pace_rows(&g->pace));
 }
 
-static void step(struct engine *g)
+/* False: there was nothing to do. */
+static bool step(struct engine *g)
 {
     uint64_t start_us = clock_us();
     if (g->model.draft || g->speculator) propose(g);
     uint64_t planned_us = clock_us();
     const struct sched_plan *plan = sched_step(g->sched, clock_ms());
     if (g->size.check_every_step) ASSERT(!sched_check(g->sched));
-    if (!plan->n_rows && !plan->n_moves) return;
+    if (!plan->n_rows && !plan->n_moves) return false;
     forward(g, plan);
     uint64_t us = clock_us() - start_us;
-    if (!plan->n_rows) return;
+    if (!plan->n_rows) return true;
     double now = us ? plan->n_rows * 1e6 / (double)us : 0;
     g->rows_per_s = g->rows_per_s > 0 ? 0.95 * g->rows_per_s + 0.05 * now : now;
     keep_pace(g, plan, (double)(clock_us() - planned_us));
     sched_set_costs(g->sched, g->block_move_us, g->rows_per_s > 0 ? 1e6 / g->rows_per_s : 0);
-    sample_all(g, plan);
+    engine_sample(g, plan);
     atomic_store(&g->last_step_ms, clock_ms());
+    return true;
 }
 
 void *engine_step_main(void *arg)
 {
     struct engine *g = arg;
     struct request *old;
-    bool cancels;
-    while (take_inbox(g, &old, &cancels)) {
+    bool cancels, idle = true;
+    while (take_inbox(g, idle, &old, &cancels)) {
         for (struct request *r = g->live; r != old; r = r->next)
-            start_request(g, r);
+            start_or_hold(g, r);
+        if (g->tier) poll_disk(g);
         if (cancels) end_cancelled(g);
-        step(g);
+        idle = !g->live || !step(g);
+        if (g->tier && save_blocks(g)) idle = false;
         publish(g); /* before reap: who has seen the last on_end sees its effect */
         reap(g);
     }
     for (struct request *r = g->live; r; r = r->next)
-        if (r->n_live) end_request(g, r, ENGINE_CANCELLED, NULL);
+        if (r->n_live) request_end(g, r, ENGINE_CANCELLED, NULL);
     reap(g);
     return NULL;
 }

@@ -48,6 +48,12 @@ static const struct conf_row rows[] = {
      "model (FILE.gguf of a smaller model with the same vocabulary), num_speculative_tokens (1 to "
      "15) and always (true: also where it does not pay, for measuring)",
      NULL},
+    {"kv_disk", CONF_STR, "", 0, 4096, "", 0,
+     "folder where KV blocks are kept over a restart (they contain prompts; files are this "
+     "user's); empty = nowhere",
+     NULL},
+    {"kv_disk_bytes", CONF_INT, "4G", 1048576, 1e15, "bytes", 0, "most that kv_disk may hold",
+     NULL},
     {"enable_prefix_caching", CONF_BOOL, "yes", 0, 0, "", 0,
      "share and keep computed prompt beginnings", NULL},
     {"queue_max", CONF_INT, "256", 1, 65536, "", 0,
@@ -140,6 +146,8 @@ enum err server_options_read(const struct conf *c, struct server_options *out, s
                    .max_num_batched_tokens = (int)conf_int(c, "max_num_batched_tokens"),
                    .block_size = (int)conf_int(c, "block_size"),
                    .kv_bytes = (uint64_t)conf_int(c, "kv_bytes"),
+                   .disk_dir = conf_str(c, "kv_disk"),
+                   .disk_bytes = (uint64_t)conf_int(c, "kv_disk_bytes"),
                    .swap_bytes = (uint64_t)(conf_float(c, "swap_space") * (1 << 30)),
                    .prefix_caching = conf_bool(c, "enable_prefix_caching"),
                    .prompt_rows_decoding = (int)conf_int(c, "prompt_rows_decoding"),
@@ -167,6 +175,10 @@ enum err server_options_read(const struct conf *c, struct server_options *out, s
     if (out->engine.exact && out->engine.kv_type != KV_F16)
         return err_set(e, ERR_INVALID,
                        "option kv_cache_dtype: exact keeps float32 and goes with auto only");
+    if (*out->engine.disk_dir && !out->engine.prefix_caching)
+        return err_set(
+            e, ERR_INVALID,
+            "option kv_disk: it keeps the prefix cache, which enable_prefix_caching turns off");
     int block = out->engine.block_size;
     if (block & (block - 1))
         return err_set(e, ERR_INVALID, "option block_size: %d is not a power of two", block);

@@ -32,6 +32,16 @@
     X(host_blocks, METRIC_GAUGE, "deja_engine_host_blocks", "KV blocks of the swap space")         \
     X(host_blocks_used, METRIC_GAUGE, "deja_engine_host_blocks_used",                              \
       "KV blocks the swap space holds")                                                            \
+    X(disk_blocks, METRIC_GAUGE, "deja_engine_disk_blocks", "KV blocks that kv_disk may hold")     \
+    X(disk_blocks_used, METRIC_GAUGE, "deja_engine_disk_blocks_used", "KV blocks on disk")         \
+    X(disk_saved_blocks, METRIC_COUNTER, "deja_engine_disk_saved_blocks_total",                    \
+      "KV blocks written to disk")                                                                 \
+    X(disk_fetched_blocks, METRIC_COUNTER, "deja_engine_disk_fetched_blocks_total",                \
+      "KV blocks read from disk")                                                                  \
+    X(disk_damaged_blocks, METRIC_COUNTER, "deja_engine_disk_damaged_blocks_total",                \
+      "KV blocks on disk that were not what they should be")                                       \
+    X(disk_failed_writes, METRIC_COUNTER, "deja_engine_disk_failed_writes_total",                  \
+      "KV blocks that the disk did not take")                                                      \
     X(steps, METRIC_COUNTER, "deja_engine_steps_total", "forward passes")                          \
     X(cancelled, METRIC_COUNTER, "deja_engine_cancelled_total", "choices whose client left")       \
     X(failed, METRIC_COUNTER, "deja_engine_failed_total", "choices that ended with an error")      \

@@ -152,6 +152,8 @@ void backend_attention(struct backend *be, const struct kv *kv, const struct kv_
 
 /* The first n_tokens positions of block src to block dst, all layers (copy-on-write of a shared tail). */
 void kv_copy(struct kv *kv, int dst_block, int src_block, int n_tokens);
+/* Element types and layout, for telling stored blocks apart: changes with either. Static text. */
+const char *kv_layout_name(const struct kv *kv);
 /* Bytes of one block (all layers), for swapping to host memory or disk. to/from hold kv_block_bytes(kv) bytes. */
 size_t kv_block_bytes(const struct kv *kv);
 void kv_block_read(const struct kv *kv, int block, void *to);

@@ -125,6 +125,14 @@ void kv_copy(struct kv *kv, int dst_block, int src_block, int n_tokens)
         }
 }
 
+static const char *const lanes_1[KV_TYPES] = {
+    [KV_F16] = "lanes-1 f16", [KV_INT8] = "lanes-1 int8", [KV_K8V4] = "lanes-1 k8v4"};
+
+const char *kv_layout_name(const struct kv *kv)
+{
+    return kv->layout.format == KV_FORMAT_F32 ? "lanes-1 f32" : lanes_1[kv->o.type];
+}
+
 void kv_block_read(const struct kv *kv, int block, void *to)
 {
     check_block(kv, block);

@@ -172,6 +172,11 @@ void model_forward(struct model *m, const struct model_batch *b, float *logits)
     output_head(m, rows.n_rows, logits);
 }
 
+const char *model_kv_format(const struct model *m)
+{
+    return m->kv_format;
+}
+
 size_t model_kv_block_bytes(const struct model *m)
 {
     return kv_block_bytes(m->kv);

@@ -154,6 +154,7 @@ static char *display_name(const struct gguf *g, const char *path)
 static void fill_info(struct model *m, const char *path)
 {
     const struct model_plan *p = &m->plan;
+    snprintf(m->kv_format, sizeof m->kv_format, "%s %s", kv_layout_name(m->kv), backend_isa_name(m->be));
     m->arch = xstrndup(p->name.p, p->name.n);
     m->name = display_name(m->gguf, path);
     m->info = (struct model_info){

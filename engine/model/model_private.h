@@ -26,6 +26,7 @@ struct model {
     struct backend *be;
     struct rope *rope, *rope_local; /* local: NULL unless a layer has its own base */
     struct kv *kv;
+    char kv_format[64];
     int n_blocks, block_tokens, max_rows, max_seqs, context_max;
     enum kv_type kv_type;
 

@@ -22,9 +22,10 @@ void moves_copy(struct sched *s, kv_block dst, kv_block src, int n_tokens)
     add_move(s, (struct sched_move){SCHED_COPY, dst, src, n_tokens});
 }
 
-static bool host_pays(const struct sched *s)
+/* Whether n moves cost less than computing a block. */
+static bool moves_pay(const struct sched *s, int n)
 {
-    return s->host && 2 * s->block_move_us <= s->token_us * s->o.block_tokens;
+    return s->host && n * s->block_move_us <= s->token_us * s->o.block_tokens;
 }
 
 /* Room for n spills and loads beside all copies of the step. */
@@ -36,7 +37,7 @@ static bool carry_room(const struct sched *s, int n)
 void moves_spill(struct sched *s, kv_block b)
 {
     struct block_name name;
-    if (!host_pays(s) || !prefix_cache_name(s->cache, b, &name)) return;
+    if (!moves_pay(s, 2) || !prefix_cache_name(s->cache, b, &name)) return;
     shelf_slot slot = shelf_find(s->host, &name);
     if (slot != SHELF_NO_SLOT) {
         shelf_touch(s->host, slot);
@@ -73,7 +74,7 @@ static void count_hit(struct sched *s, const struct sequence *q, int n)
 
 bool moves_load(struct sched *s, struct sequence *q, const struct block_name *name)
 {
-    shelf_slot slot = host_pays(s) ? shelf_find(s->host, name) : SHELF_NO_SLOT;
+    shelf_slot slot = moves_pay(s, 1) ? shelf_find(s->host, name) : SHELF_NO_SLOT;
     if (slot == SHELF_NO_SLOT) return false;
     if (s->loads_left <= 0) {
         q->loading = true;
@@ -81,8 +82,7 @@ bool moves_load(struct sched *s, struct sequence *q, const struct block_name *na
     }
     kv_block b = load(s, q, slot);
     if (b == KV_NO_BLOCK) return false;
-    if (prefix_cache_enter(s->cache, b, name->id, name->parent, name->tokens, s->step))
-        kv_pool_set_cached(s->pool, b, true);
+    seq_enter(s, b, name);
     count_hit(s, q, s->o.block_tokens);
     return true;
 }
@@ -90,7 +90,7 @@ bool moves_load(struct sched *s, struct sequence *q, const struct block_name *na
 bool moves_load_part(struct sched *s, struct sequence *q, int n, int *n_same)
 {
     int there;
-    if (!host_pays(s) || s->loads_left <= 0) return false;
+    if (!moves_pay(s, 1) || s->loads_left <= 0) return false;
     shelf_slot slot = shelf_find_partial(s->host, q->chain, q->tokens + q->n_computed, n, &there);
     if (slot == SHELF_NO_SLOT || there <= *n_same || load(s, q, slot) == KV_NO_BLOCK) return false;
     *n_same = there;

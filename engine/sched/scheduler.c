@@ -35,6 +35,10 @@ struct sched *sched_new(const struct sched_options *o)
     s->forks = xcalloc(max_running, sizeof *s->forks);
     if (o->n_host && o->prefix_caching)
         s->host = shelf_new(o->n_host, o->block_tokens, o->hash_seed, o->root);
+    if (o->track_fresh) {
+        s->fresh = xcalloc((size_t)o->n_blocks, sizeof *s->fresh);
+        s->is_fresh = xcalloc((size_t)o->n_blocks, sizeof *s->is_fresh);
+    }
     s->copies_max = 3 * o->max_running;
     s->moves_max =
         s->copies_max +
@@ -57,6 +61,8 @@ void sched_free(struct sched *s)
     mem_free(s->forks);
     mem_free(s->moves);
     shelf_free(s->host);
+    mem_free(s->fresh);
+    mem_free(s->is_fresh);
     mem_free(s);
 }
 
@@ -359,4 +365,38 @@ void sched_stats(const struct sched *s, struct sched_stats *out)
     for (int c = 0; c < 2; c++)
         for (int i = s->queue[c].head; i >= 0; i = s->seqs[i].next)
             out->waiting_tokens += (uint64_t)s->seqs[i].n_tokens;
+}
+
+const struct prefix_cache *sched_cache(const struct sched *s)
+{
+    return s->cache;
+}
+struct shelf *sched_host(struct sched *s)
+{
+    return s->host;
+}
+struct shelf *sched_shelf_new(const struct sched *s, int n_slots)
+{
+    return shelf_new(n_slots, s->o.block_tokens, s->o.hash_seed, s->o.root);
+}
+int sched_block_tokens(const struct sched *s)
+{
+    return s->o.block_tokens;
+}
+
+bool sched_has_fresh(const struct sched *s)
+{
+    return s->n_fresh > 0;
+}
+
+bool sched_next_fresh(struct sched *s, kv_block *b, struct block_name *name)
+{
+    while (s->n_fresh) {
+        *b = s->fresh[s->first_fresh];
+        s->first_fresh = (s->first_fresh + 1) % s->o.n_blocks;
+        s->n_fresh--;
+        s->is_fresh[*b] = false;
+        if (prefix_cache_name(s->cache, *b, name)) return true;
+    }
+    return false;
 }

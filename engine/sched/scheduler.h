@@ -16,6 +16,7 @@
 #ifndef DEJA_ENGINE_SCHED_SCHEDULER_H
 #define DEJA_ENGINE_SCHED_SCHEDULER_H
 #include "engine/sched/prefix_cache.h"
+#include "engine/sched/shelf.h"
 
 struct sched;
 
@@ -33,6 +34,7 @@ struct sched_options {
     uint64_t ageing_ms; /* a batch sequence older than this is treated as aged; 0 = 30000 */
     bool prefix_caching;
     int n_host;          /* blocks that host memory holds beside the pool; 0 = no such tier */
+    bool track_fresh;    /* sched_next_fresh is asked */
     uint64_t hash_seed;  /* secret of this process */
     struct hash128 root; /* identity of the model file */
 };
@@ -96,7 +98,7 @@ struct sched_plan {
 /* Borrowed until the next call. n_rows 0: nothing to do (nothing waits that could run). */
 const struct sched_plan *sched_step(struct sched *s, uint64_t now_ms);
 /* What the engine measured: one block to or from host memory, one prompt token computed. Blocks go to the host only while there and
- * back is faster than computing them again. Unknown (0) counts as fast. */
+ * back is faster than computing them again, and come from there only while that is. Unknown (0) counts as fast. */
 void sched_set_costs(struct sched *s, double block_move_us, double token_us);
 /* Rows that prompt chunks may take in a step with decoding sequences; 0 = no bound but max_batch_rows. */
 void sched_set_prompt_rows(struct sched *s, int rows_max);
@@ -109,6 +111,17 @@ int sched_n_tokens(const struct sched *s, int seq);
 int sched_limit(const struct sched *s, int seq);
 int sched_cached_tokens(const struct sched *s,
                         int seq); /* prompt tokens that were not computed for it */
+
+/* For the disk tier, which lies beside the scheduler: what it caches and under which names. */
+const struct prefix_cache *sched_cache(const struct sched *s);
+struct shelf *sched_host(struct sched *s);                         /* NULL: none */
+struct shelf *sched_shelf_new(const struct sched *s, int n_slots); /* for names of this scheduler */
+int sched_block_tokens(const struct sched *s);
+/* With track_fresh: a block that was entered in the cache since it was last asked for, and is still there; its bytes are, too, once the
+ * step that
+ * computed it is over. False: none is left. *name is borrowed until the next call of anything. */
+bool sched_next_fresh(struct sched *s, kv_block *b, struct block_name *name);
+bool sched_has_fresh(const struct sched *s); /* perhaps of blocks that are gone */
 
 struct sched_stats {
     int running, waiting, blocks_total, blocks_used, blocks_kept;

@@ -123,6 +123,15 @@ bool seq_secure(struct sched *s, struct sequence *q, int pos)
     return true;
 }
 
+void seq_enter(struct sched *s, kv_block b, const struct block_name *name)
+{
+    if (!prefix_cache_enter(s->cache, b, name->id, name->parent, name->tokens, s->step)) return;
+    kv_pool_set_cached(s->pool, b, true);
+    if (!s->fresh || s->is_fresh[b]) return;
+    s->is_fresh[b] = true;
+    s->fresh[(s->first_fresh + s->n_fresh++) % s->o.n_blocks] = b;
+}
+
 void seq_advance(struct sched *s, struct sequence *q, int n)
 {
     int bt = s->o.block_tokens;
@@ -132,12 +141,9 @@ void seq_advance(struct sched *s, struct sequence *q, int n)
     for (; (q->n_chained + 1) * bt <= q->n_computed; q->n_chained++) {
         if (!s->o.prefix_caching) continue;
         const int32_t *tokens = q->tokens + q->n_chained * bt;
-        kv_block b = q->table[q->n_chained];
-        struct hash128 id = prefix_cache_chain(s->cache, q->chain, tokens);
-        /* refused when another block already stands for these tokens: ours then stays private */
-        if (prefix_cache_enter(s->cache, b, id, q->chain, tokens, s->step))
-            kv_pool_set_cached(s->pool, b, true);
-        q->chain = id;
+        struct block_name name = {prefix_cache_chain(s->cache, q->chain, tokens), q->chain, tokens};
+        seq_enter(s, q->table[q->n_chained], &name);
+        q->chain = name.id;
     }
 }
 

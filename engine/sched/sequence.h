@@ -63,6 +63,10 @@ struct sched {
     struct kv_pool *pool;
     struct prefix_cache *cache;
     struct shelf *host; /* NULL: no host tier */
+    kv_block *
+        fresh; /* ring [n_blocks] of blocks entered in the cache, each at most once; NULL: nobody asks */
+    bool *is_fresh; /* [n_blocks] */
+    int first_fresh, n_fresh;
     double block_move_us, token_us;
     int loads_left;        /* of this step */
     struct sequence *seqs; /* [n_seqs] */
@@ -129,6 +133,8 @@ void seq_advance(struct sched *s, struct sequence *q, int n);
 int seq_secure_draft(struct sched *s, struct sequence *q, int n);
 /* After the accepted positions were advanced over: lets go of the blocks past them, and makes the promise good again. */
 void seq_settle_draft(struct sched *s, struct sequence *q);
+/* Enters q's full block b, or not when another one stands for the same tokens. */
+void seq_enter(struct sched *s, kv_block b, const struct block_name *name);
 /* Adopts cached blocks after what is computed, and copies the beginning of one that matches in part. */
 void seq_extend(struct sched *s, struct sequence *q);
 /* Blocks of the cache that admission would share; *n_kept of them have no user now. */

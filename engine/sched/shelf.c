@@ -66,6 +66,11 @@ void shelf_unpin(struct shelf *s, shelf_slot slot)
     kv_pool_unref(s->pool, slot);
 }
 
+bool shelf_is_pinned(const struct shelf *s, shelf_slot slot)
+{
+    return kv_pool_users(s->pool, slot) > 0;
+}
+
 void shelf_touch(struct shelf *s, shelf_slot slot)
 {
     kv_pool_ref(s->pool, slot);

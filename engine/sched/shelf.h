@@ -24,6 +24,7 @@ bool shelf_enter(struct shelf *s, shelf_slot slot, const struct block_name *name
 /* A pinned slot is not given away. The last unpin leaves it the most recently used, or empty when it has no name. */
 void shelf_pin(struct shelf *s, shelf_slot slot);
 void shelf_unpin(struct shelf *s, shelf_slot slot);
+bool shelf_is_pinned(const struct shelf *s, shelf_slot slot);
 /* Most recently used from now on. */
 void shelf_touch(struct shelf *s, shelf_slot slot);
 /* Its bytes turned out to be bad. */

@@ -1,0 +1,126 @@
+/* engine_sample.c - from logits to tokens, and the end of a choice. Step thread. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "engine/engine_private.h"
+
+void choice_end(struct engine *g, struct choice *c, enum engine_finish finish, const char *error)
+{
+    struct request *r = c->request;
+    ASSERT(!c->ended);
+    struct engine_end end = {.choice = c->index,
+                             .finish = finish,
+                             .prompt_tokens = r->n_prompt,
+                             .completion_tokens = c->n_generated,
+                             .drafted_tokens = c->n_drafted,
+                             .accepted_tokens = c->n_accepted,
+                             .error = error};
+    if (c->seq >= 0) {
+        end.cached_tokens = sched_cached_tokens(g->sched, c->seq);
+        if (end.cached_tokens > r->n_prompt) end.cached_tokens = r->n_prompt;
+        if (c->drafts) speculator_forget(g->speculator, c->drafts);
+        sched_remove(g->sched, c->seq);
+        g->by_seq[c->seq] = NULL;
+        c->seq = -1;
+    }
+    c->ended = true;
+    r->n_live--;
+    switch (finish) {
+    case ENGINE_STOP:
+    case ENGINE_LENGTH:
+        g->count.finished++;
+        atomic_store(&g->last_success_ms, clock_ms());
+        break;
+    case ENGINE_CANCELLED:
+        g->count.cancelled++;
+        break;
+    case ENGINE_FAILED:
+        g->count.failed++;
+        break;
+    }
+    if (r->on_end) r->on_end(r->arg, &end);
+}
+
+void request_end(struct engine *g, struct request *r, enum engine_finish finish, const char *error)
+{
+    for (int i = 0; i < r->n_choices; i++)
+        if (!r->choices[i].ended) choice_end(g, &r->choices[i], finish, error);
+}
+
+static bool is_end(const struct request *r, int32_t id)
+{
+    if (r->ignore_end) return false;
+    for (int i = 0; i < r->n_end_ids; i++)
+        if (r->end_ids[i] == id) return true;
+    return false;
+}
+
+/* c's next token from its row of logits. False: it is the last one, for the reason in *end. */
+static bool say(struct engine *g, struct choice *c, float *logits, int32_t *token,
+                enum engine_finish *end)
+{
+    struct request *r = c->request;
+    struct sampler_pick_out pick;
+    *end = ENGINE_FAILED;
+    if (sampler_pick(c->sampler, g->scratch, logits, NULL, &pick)) return false;
+    *token = pick.token;
+    *end = ENGINE_STOP;
+    sampler_accept(c->sampler, pick.token);
+    if (!c->n_generated++ && !c->index) g->count.prompt_tokens += (uint64_t)r->n_prompt;
+    g->count.generated_tokens++;
+    if (is_end(r, pick.token)) return false;
+    struct engine_token t = {.choice = c->index,
+                             .id = pick.token,
+                             .logprob = pick.logprob,
+                             .top = pick.top,
+                             .n_top = pick.n_top};
+    return !r->on_token || r->on_token(r->arg, &t);
+}
+
+/* Samples c's rows[1 + n_draft][n_vocab] in order, as long as what is said is what was drafted: the text is the one that would have
+ * been said a token a step. */
+static void sample(struct engine *g, struct choice *c, float *rows, int n_draft)
+{
+    int32_t said[SCHED_DRAFT_MAX + 1];
+    const int32_t *draft = sched_tokens(g->sched, c->seq) + sched_n_tokens(g->sched, c->seq);
+    enum engine_finish end;
+    bool more, same = true;
+    int n = 0;
+    do {
+        more = say(g, c, rows + (size_t)n * (size_t)g->model.n_vocab, &said[n], &end);
+        if (!more && end == ENGINE_FAILED) break;
+        same = n < n_draft && said[n] == draft[n];
+        n++;
+    } while (more && same);
+    if (n_draft) {
+        g->count.drafts++;
+        g->count.draft_tokens += (uint64_t)n_draft;
+        g->count.accepted_tokens += (uint64_t)(n - !same);
+        c->n_drafted += n_draft;
+        c->n_accepted += n - !same;
+        if (c->drafts) speculator_checked(g->speculator, c->drafts, n_draft, n - !same);
+    }
+    if (n) sched_accept(g->sched, c->seq, said, n);
+    if (!more)
+        choice_end(g, c, end, end == ENGINE_FAILED ? "the model gave no finite logit" : NULL);
+    else if (sched_n_tokens(g->sched, c->seq) >= sched_limit(g->sched, c->seq))
+        choice_end(g, c, ENGINE_LENGTH, NULL);
+}
+
+/* Samples every finished row; forks of a sequence first, from copies of its logits. */
+void engine_sample(struct engine *g, const struct sched_plan *plan)
+{
+    size_t n_vocab = (size_t)g->model.n_vocab;
+    float *row = g->logits;
+    for (int i = 0; i < plan->n_spans; i++) {
+        const struct sched_span *span = &plan->spans[i];
+        if (!span->sample) continue;
+        for (int f = 0; f < plan->n_forks; f++) {
+            if (plan->forks[f].parent != span->seq) continue;
+            memcpy(g->logits_copy, row, n_vocab * sizeof *row);
+            sample(g, g->by_seq[plan->forks[f].child], g->logits_copy, 0);
+        }
+        sample(g, g->by_seq[span->seq], row, span->n_draft);
+        row += (size_t)(1 + span->n_draft) * n_vocab;
+    }
+}
