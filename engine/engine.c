@@ -118,6 +118,7 @@ enum err engine_submit(struct engine *g, const struct engine_submit_options *o, 
     if (!r) return err_set(e, ERR_FULL, "no memory for a request");
     int room = g->size.max_len - o->n_prompt;
     r->n_choices = r->n_live = o->n;
+    r->submitted_us = clock_us();
     r->n_prompt = o->n_prompt;
     r->n_limit = o->n_prompt + (o->max_tokens > 0 && o->max_tokens < room ? o->max_tokens : room);
     r->scope = (struct prefix_scope){.adapter = o->adapter, .salt = o->salt};

@@ -37,6 +37,8 @@ struct engine_options {
     } speculation;
     const char *isa;
     bool exact;
+    void (*on_step)(void *arg, int n_rows); /* step thread, after every step; NULL = nobody asks */
+    void *on_step_arg;
 };
 
 enum engine_finish { ENGINE_STOP, ENGINE_LENGTH, ENGINE_CANCELLED, ENGINE_FAILED };
@@ -53,7 +55,11 @@ struct engine_end {
     enum engine_finish finish;
     int prompt_tokens, cached_tokens, completion_tokens;
     int drafted_tokens, accepted_tokens; /* guessed and checked; of these said */
-    const char *error;                   /* a sentence for ENGINE_FAILED, else NULL */
+    int preemptions,
+        lost_tokens; /* stopped for lack of blocks so often; tokens computed again because of it */
+    uint64_t queue_us, prefill_us,
+        decode_us; /* submission to first row, to first token, to the end; 0 where it did not come */
+    const char *error; /* a sentence for ENGINE_FAILED, else NULL */
 };
 
 enum { ENGINE_CHOICES_MAX = 16, ENGINE_END_IDS_MAX = 64 };

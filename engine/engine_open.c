@@ -120,7 +120,7 @@ enum err engine_open_with(struct engine **out, const struct engine_forward *mode
     }
     g->sched = sched_new(&so);
     pace_init(&g->pace, size->step_target_us > 0 ? size->step_target_us : 1e9, size->max_batch);
-    sched_set_prompt_rows(g->sched, size->prompt_rows ? size->prompt_rows : pace_rows(&g->pace));
+    engine_set_rows(g);
     g->batch =
         batch_new(size->max_batch, size->max_num_seqs, size->max_num_seqs + size->draft_rows);
     g->n_seqs = so.max_running + so.max_waiting;
@@ -130,6 +130,7 @@ enum err engine_open_with(struct engine **out, const struct engine_forward *mode
     if (disk) g->tier = kv_tier_new(disk, g->sched, &g->model, g->host);
     g->snapshot.max_num_seqs = size->max_num_seqs;
     g->snapshot.blocks_total = size->n_blocks;
+    g->snapshot.host_blocks = size->n_host;
     g->has_thread = !pthread_create(&g->thread, NULL, engine_step_main, g);
     ASSERT(g->has_thread);
     *out = g;
@@ -166,7 +167,9 @@ static enum err resolve_sizes(const struct engine_options *o, struct engine_size
                                .max_num_seqs = or_default(o->max_num_seqs, 16),
                                .max_batch = or_default(o->max_num_batched_tokens, 256),
                                .queue_max = or_default(o->queue_max, 256),
-                               .prefix_caching = o->prefix_caching};
+                               .prefix_caching = o->prefix_caching,
+                               .on_step = o->on_step,
+                               .on_step_arg = o->on_step_arg};
     if (s->max_len > context)
         return err_set(e, ERR_RANGE, "max_model_len %d is over the model's context of %d positions",
                        s->max_len, context);

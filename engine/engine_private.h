@@ -42,6 +42,8 @@ struct engine_sizes {
     const char *disk_dir; /* NULL = no disk tier; it needs a host tier */
     uint64_t disk_bytes;
     const char *kv_format; /* how the model computes and lays out keys and values */
+    void (*on_step)(void *arg, int n_rows); /* or NULL */
+    void *on_step_arg;
     bool check_every_step; /* tests: sched_check after each plan */
     struct hash128 root;
 };
@@ -50,7 +52,8 @@ struct choice {
     struct request *request;
     int index, seq; /* seq -1: not handed to the scheduler, or ended */
     int n_generated;
-    int32_t *tokens; /* [n_limit] prompt and generated */
+    uint64_t started_us, first_us; /* 0 = not yet */
+    int32_t *tokens;               /* [n_limit] prompt and generated */
     struct sampler *sampler;
     struct drafts *drafts; /* NULL without speculation */
     int n_drafted, n_accepted;
@@ -64,7 +67,7 @@ struct request {
     int n_choices, n_live, n_prompt, n_limit, priority;
     bool want_logprobs, ignore_end, cancelled; /* cancelled: under lock */
     bool held; /* step thread: not handed to the scheduler, the disk is still reading for it */
-    uint64_t held_until_ms;
+    uint64_t held_until_ms, submitted_us;
     int32_t end_ids[ENGINE_END_IDS_MAX];
     int n_end_ids;
     bool (*on_token)(void *arg, const struct engine_token *t);
@@ -123,6 +126,8 @@ void request_end(struct engine *g, struct request *r, enum engine_finish finish,
 /* The tokens that the plan's rows of g->logits say, to their choices. */
 void engine_sample(struct engine *g, const struct sched_plan *plan);
 /* engine_step.c */
+/* Tells the scheduler how many prompt rows the next step may have. */
+void engine_set_rows(struct engine *g);
 /* The disk's thread: a job is done. */
 void engine_disk_done(void *g);
 void *engine_step_main(void *g);

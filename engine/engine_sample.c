@@ -4,6 +4,15 @@
 #include "base/clock.h"
 #include "engine/engine_private.h"
 
+static void count_time(const struct choice *c, struct engine_end *end)
+{
+    uint64_t now = clock_us(), started = c->started_us ? c->started_us : now,
+             first = c->first_us ? c->first_us : now;
+    end->queue_us = started - c->request->submitted_us;
+    end->prefill_us = first - started;
+    end->decode_us = now - first;
+}
+
 void choice_end(struct engine *g, struct choice *c, enum engine_finish finish, const char *error)
 {
     struct request *r = c->request;
@@ -15,7 +24,10 @@ void choice_end(struct engine *g, struct choice *c, enum engine_finish finish, c
                              .drafted_tokens = c->n_drafted,
                              .accepted_tokens = c->n_accepted,
                              .error = error};
+    count_time(c, &end);
     if (c->seq >= 0) {
+        end.preemptions = sched_preemptions(g->sched, c->seq);
+        end.lost_tokens = sched_lost_tokens(g->sched, c->seq);
         end.cached_tokens = sched_cached_tokens(g->sched, c->seq);
         if (end.cached_tokens > r->n_prompt) end.cached_tokens = r->n_prompt;
         if (c->drafts) speculator_forget(g->speculator, c->drafts);
@@ -66,6 +78,7 @@ static bool say(struct engine *g, struct choice *c, float *logits, int32_t *toke
     *token = pick.token;
     *end = ENGINE_STOP;
     sampler_accept(c->sampler, pick.token);
+    if (!c->n_generated) c->first_us = clock_us();
     if (!c->n_generated++ && !c->index) g->count.prompt_tokens += (uint64_t)r->n_prompt;
     g->count.generated_tokens++;
     if (is_end(r, pick.token)) return false;

@@ -1,6 +1,7 @@
 /* engine_step.c - the step thread: takes what was submitted or cancelled, lets the scheduler plan,
  * runs the model once, samples, calls back. Nothing else touches the scheduler, the KV blocks or
  * the samplers. */
+#include <sys/prctl.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -12,7 +13,8 @@ enum {
     IDLE_MS = 50,
     HOLD_MS =
         2000, /* longest time a request waits for the disk: computing a long prompt takes about as much */
-    SAVE_US = 700
+    SAVE_US = 700,
+    ALONE_US = 500000 /* a step of prompts only: newcomers and cancels wait for it */
 };
 
 /* Hands a request's choices to the scheduler; the second and later ones share the first one's
@@ -273,6 +275,26 @@ static void publish(struct engine *g)
     pthread_mutex_unlock(&g->lock);
 }
 
+/* Forks have no rows of their own until they decode: they start with their parent's end. */
+static void note_starts(struct engine *g, const struct sched_plan *plan)
+{
+    uint64_t now = clock_us();
+    for (int i = 0; i < plan->n_spans; i++) {
+        struct choice *c = g->by_seq[plan->spans[i].seq];
+        if (!c->started_us) c->started_us = now;
+    }
+    for (int i = 0; i < plan->n_forks; i++) {
+        struct choice *c = g->by_seq[plan->forks[i].child];
+        if (!c->started_us) c->started_us = now;
+    }
+}
+
+void engine_set_rows(struct engine *g)
+{
+    int n = g->size.prompt_rows ? g->size.prompt_rows : pace_rows(&g->pace);
+    sched_set_prompt_rows(g->sched, n, pace_rows_alone(&g->pace, ALONE_US));
+}
+
 static void keep_pace(struct engine *g, const struct sched_plan *plan, double us)
 {
     int n_prompt = 0;
@@ -283,7 +305,7 @@ static void keep_pace(struct engine *g, const struct sched_plan *plan, double us
     pace_learn(&g->pace, plan->n_rows - n_prompt, n_prompt, us);
     if (g->speculator && !n_prompt && !plan->n_moves)
         speculator_learn(g->speculator, plan->n_rows, us);
-    if (!g->size.prompt_rows) sched_set_prompt_rows(g->sched, pace_rows(&g->pace));
+    engine_set_rows(g);
 }
 
 /* False: there was nothing to do. */
@@ -295,6 +317,7 @@ static bool step(struct engine *g)
     const struct sched_plan *plan = sched_step(g->sched, clock_ms());
     if (g->size.check_every_step) ASSERT(!sched_check(g->sched));
     if (!plan->n_rows && !plan->n_moves) return false;
+    note_starts(g, plan);
     forward(g, plan);
     uint64_t us = clock_us() - start_us;
     if (!plan->n_rows) return true;
@@ -303,6 +326,7 @@ static bool step(struct engine *g)
     keep_pace(g, plan, (double)(clock_us() - planned_us));
     sched_set_costs(g->sched, g->block_move_us, g->rows_per_s > 0 ? 1e6 / g->rows_per_s : 0);
     engine_sample(g, plan);
+    if (g->size.on_step) g->size.on_step(g->size.on_step_arg, plan->n_rows);
     atomic_store(&g->last_step_ms, clock_ms());
     return true;
 }
@@ -312,6 +336,7 @@ void *engine_step_main(void *arg)
     struct engine *g = arg;
     struct request *old;
     bool cancels, idle = true;
+    (void)prctl(PR_SET_NAME, "deja-step");
     while (take_inbox(g, idle, &old, &cancels)) {
         for (struct request *r = g->live; r != old; r = r->next)
             start_or_hold(g, r);

@@ -236,6 +236,18 @@ static void probe_when_idle(struct server *s, uint64_t now_ms)
     log_limited(LOG_WARN, "engine", "the test generation was refused: %s", e.text);
 }
 
+static void warn_when_stuck(struct server *s)
+{
+    struct engine_stats st;
+    engine_stats(s->engine, &st);
+    bool stuck = st.step_age_ms > SERVER_STUCK_MS;
+    if (stuck && !s->stuck)
+        log_error("engine", "stuck: no step has ended for %llu ms while %d choices run and %d wait",
+                  (unsigned long long)st.step_age_ms, st.running, st.waiting);
+    if (!stuck && s->stuck) log_info("engine", "steps end again");
+    s->stuck = stuck;
+}
+
 /* ---- time ---- */
 /* Comments keep silent streams alive, whatever the engine does; events whose post was refused are
  * run here. */
@@ -249,6 +261,7 @@ static void on_tick(void *arg)
         http_write(x->http, STR(": ping\n\n"));
         x->last_write_ms = now;
     }
+    warn_when_stuck(s);
     probe_when_idle(s, now);
     loop_timer_arm(s->tick, SERVER_TICK_MS);
 }
@@ -297,19 +310,28 @@ static enum err open_text(struct server *s, struct errmsg *e)
     return OK;
 }
 
+/* Step thread; steps begin with the first submission, when all is made. */
+static void on_step(void *arg, int n_rows)
+{
+    metrics_step(arg, n_rows);
+}
+
 static enum err open_parts(struct server *s, struct errmsg *e)
 {
-    enum err code = engine_open(&s->engine, &s->o->engine, e);
+    struct engine_options eo = s->o->engine;
+    eo.on_step = on_step;
+    eo.on_step_arg = s;
+    enum err code = engine_open(&s->engine, &eo, e);
     if (!code) code = open_text(s, e);
     if (code) return code;
     if (*s->o->embed_model) {
         /* any text is embedded: what a vector of unknown pieces is worth is for the caller to judge
          */
-        struct encoder_options eo = {.n_threads = s->o->engine.n_threads,
+        struct encoder_options co = {.n_threads = s->o->engine.n_threads,
                                      .isa = s->o->engine.isa,
                                      .exact = s->o->engine.exact,
                                      .unknown_share_max = 1};
-        code = encoder_open(&s->encoder, s->o->embed_model, &eo, e);
+        code = encoder_open(&s->encoder, s->o->embed_model, &co, e);
         if (code) return code;
         name_of("", s->o->embed_model, s->embed_name, sizeof s->embed_name);
     }
@@ -317,7 +339,7 @@ static enum err open_parts(struct server *s, struct errmsg *e)
     s->workers = workers_new(2, WORK_QUEUE);
     s->embed_workers = workers_new(1, EMBED_QUEUE);
     s->metrics = metrics_new();
-    s->series = server_metrics_new(s);
+    server_metrics_new(s);
     s->tick = loop_timer_new(s->loop, on_tick, s);
     loop_timer_arm(s->tick, SERVER_TICK_MS);
     struct httpd_options ho = {

@@ -48,7 +48,7 @@ struct server {
     int n_exchanges;
     uint64_t next_id, id_seed;
     struct loop_timer *tick;
-    bool draining;
+    bool draining, stuck;
     _Atomic bool warm; /* set on the step thread, like the next two */
     _Atomic bool probing, probe_failed;
     /* step thread -> loop, under lock */
@@ -190,11 +190,14 @@ bool server_ready(struct server *s, char *reason, size_t cap);
 void embed_start(struct exchange *x);
 
 /* server_metrics.c */
-struct server_metrics *server_metrics_new(struct server *s);
+void server_metrics_new(struct server *s); /* into s->series */
 void server_metrics_free(struct server_metrics *m);
 void server_metrics_update(struct server *s); /* from engine_stats, before a scrape */
 void metrics_first_token(struct exchange *x, uint64_t at_us);
 void metrics_gap(struct exchange *x, uint64_t us);
-void metrics_choice_end(struct exchange *x, const char *reason, uint64_t at_us);
+void metrics_step(struct server *s, int n_rows); /* any thread */
+void metrics_submitted(struct exchange *x);
+void metrics_rejected(struct exchange *x);
+void metrics_choice_end(struct exchange *x, const char *reason, const struct token_event *ev);
 
 #endif

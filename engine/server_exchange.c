@@ -210,7 +210,7 @@ static void take_end(struct exchange *x, struct token_event *ev)
         x->drafted_tokens += ev->end.drafted_tokens;
         x->accepted_tokens += ev->end.accepted_tokens;
     }
-    metrics_choice_end(x, finish_name(c->finish), ev->at_us);
+    metrics_choice_end(x, finish_name(c->finish), ev);
     if (!x->http) return;
     if (c->finish == ENGINE_FAILED)
         openai_error_set(&x->error, 500, "server_error", "", "", "%s",

@@ -1,5 +1,9 @@
 /* server_metrics.c - what /metrics shows. Names are vLLM's where the meaning is the same, so that
  * existing boards and routers work. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
 #include "base/mem.h"
 #include "engine/server.h"
 
@@ -44,37 +48,102 @@
       "KV blocks that the disk did not take")                                                      \
     X(steps, METRIC_COUNTER, "deja_engine_steps_total", "forward passes")                          \
     X(cancelled, METRIC_COUNTER, "deja_engine_cancelled_total", "choices whose client left")       \
-    X(failed, METRIC_COUNTER, "deja_engine_failed_total", "choices that ended with an error")      \
+    X(failed, METRIC_COUNTER, "vllm:corrupted_requests_total",                                     \
+      "choices that ended because the model gave no number")                                       \
     X(blocks_total, METRIC_GAUGE, "deja_engine_kv_blocks", "KV blocks of the pool")                \
     X(blocks_used, METRIC_GAUGE, "deja_engine_kv_blocks_used",                                     \
       "KV blocks in use by running sequences")                                                     \
     X(blocks_cached, METRIC_GAUGE, "deja_engine_kv_blocks_cached",                                 \
       "KV blocks kept for their prefix, taken when needed")
 
+/* field, name, help, first bucket, buckets: observed as things happen */
+#define HISTOGRAMS(X)                                                                              \
+    X(first_token, "vllm:time_to_first_token_seconds", "arrival to first token", 0.001, 16)        \
+    X(gap, "vllm:inter_token_latency_seconds", "time between two tokens of a choice", 0.001, 14)   \
+    X(gap_old, "vllm:time_per_output_token_seconds", "the same under its older name", 0.001, 14)   \
+    X(whole, "vllm:e2e_request_latency_seconds", "arrival to end of a choice", 0.005, 17)          \
+    X(queue, "vllm:request_queue_time_seconds", "from the queue to the first row", 0.001, 17)      \
+    X(prefill, "vllm:request_prefill_time_seconds", "first row to first token", 0.001, 17)         \
+    X(decode, "vllm:request_decode_time_seconds", "first token to the end", 0.001, 17)             \
+    X(inference, "vllm:request_inference_time_seconds", "first row to the end", 0.001, 17)         \
+    X(rows, "vllm:iteration_tokens_total", "rows of a step", 1, 15)                                \
+    X(asked, "vllm:request_prompt_tokens", "tokens of a prompt", 1, 18)                            \
+    X(said, "vllm:request_generation_tokens", "tokens of a choice", 1, 18)                         \
+    X(computed, "vllm:request_prefill_kv_computed_tokens",                                         \
+      "prompt tokens that no cache had, so that they were computed", 1, 18)                        \
+    X(choices, "vllm:request_params_n", "choices asked for", 1, 5)                                 \
+    X(limit, "vllm:request_params_max_tokens", "max_tokens asked for", 1, 18)                      \
+    X(stopped, "vllm:request_num_preemptions", "times a choice was stopped for lack of blocks", 1, \
+      6)
+
 struct server_metrics {
 #define X(field, kind, name, help) struct metric *field;
     ENGINE_METRICS(X)
 #undef X
-    struct metric *kv_usage, *step_age, *loop_lag, *first_token, *gap, *whole, *open_requests;
+#define X(field, name, help, first, n) struct metric *field;
+    HISTOGRAMS(X)
+#undef X
+    struct metric *kv_usage, *kv_usage_old, *external_queries, *rejections, *step_age, *loop_lag,
+        *open_requests;
     char labels[320];
 };
 
-struct server_metrics *server_metrics_new(struct server *s)
+static void make_labels(const struct server *s, struct server_metrics *m)
 {
-    struct server_metrics *m = xcalloc(1, sizeof *m);
     struct buf b;
     buf_init(&b, sizeof m->labels - 1);
     metrics_label(&b, "model_name", str_of(s->model_name));
-    if (!buf_failed(&b))
-        for (size_t i = 0; i < b.n; i++)
-            m->labels[i] = b.p[i];
+    metrics_label(&b, "engine", STR("0"));
+    if (!buf_failed(&b)) memcpy(m->labels, b.p, b.n + 1);
     buf_fini(&b);
+}
+
+/* What was chosen at the start, as labels of a constant 1. */
+static void show_config(struct server *s)
+{
+    struct engine_stats st;
+    struct buf b;
+    char number[24];
+    const struct engine_options *o = &s->o->engine;
+    engine_stats(s->engine, &st);
+    buf_init(&b, 512);
+    buf_z(&b, s->series->labels);
+    snprintf(number, sizeof number, "%d", engine_block_size(s->engine));
+    metrics_label(&b, "block_size", str_of(number));
+    snprintf(number, sizeof number, "%d", st.blocks_total);
+    metrics_label(&b, "num_gpu_blocks", str_of(number));
+    snprintf(number, sizeof number, "%d", st.host_blocks);
+    metrics_label(&b, "num_cpu_blocks", str_of(number));
+    metrics_label(&b, "cache_dtype", str_of(kv_type_name(o->kv_type)));
+    metrics_label(&b, "enable_prefix_caching", str_of(o->prefix_caching ? "True" : "False"));
+    if (!buf_failed(&b))
+        metric_set(metrics_get(s->metrics, METRIC_GAUGE, "vllm:cache_config_info", b.p,
+                               "the KV cache as configured", 0, 0),
+                   1);
+    buf_fini(&b);
+}
+
+void server_metrics_new(struct server *s)
+{
+    struct server_metrics *m = s->series = xcalloc(1, sizeof *m);
+    make_labels(s, m);
 #define X(field, kind, name, help)                                                                 \
     m->field = metrics_get(s->metrics, kind, name, m->labels, help, 0, 0);
     ENGINE_METRICS(X)
 #undef X
+#define X(field, name, help, first, n)                                                             \
+    m->field = metrics_get(s->metrics, METRIC_HISTOGRAM, name, m->labels, help, first, n);
+    HISTOGRAMS(X)
+#undef X
     m->kv_usage = metrics_get(s->metrics, METRIC_GAUGE, "vllm:kv_cache_usage_perc", m->labels,
                               "share of KV blocks in use, 0 to 1", 0, 0);
+    m->kv_usage_old = metrics_get(s->metrics, METRIC_GAUGE, "vllm:gpu_cache_usage_perc", m->labels,
+                                  "the same under its older name", 0, 0);
+    m->external_queries =
+        metrics_get(s->metrics, METRIC_COUNTER, "vllm:external_prefix_cache_queries_total",
+                    m->labels, "prompt tokens the pool did not have", 0, 0);
+    m->rejections = metrics_get(s->metrics, METRIC_COUNTER, "vllm:admission_rejections_total",
+                                m->labels, "requests refused because the queue was full", 0, 0);
     m->step_age = metrics_get(s->metrics, METRIC_GAUGE, "deja_engine_step_age_seconds", m->labels,
                               "time since the last step ended while work waits", 0, 0);
     m->loop_lag =
@@ -82,13 +151,7 @@ struct server_metrics *server_metrics_new(struct server *s)
                     "longest time a callback kept the HTTP loop since the last scrape", 0, 0);
     m->open_requests = metrics_get(s->metrics, METRIC_GAUGE, "deja_engine_open_requests", "",
                                    "requests between arrival and last byte", 0, 0);
-    m->first_token = metrics_get(s->metrics, METRIC_HISTOGRAM, "vllm:time_to_first_token_seconds",
-                                 m->labels, "arrival to first token", 0.001, 16);
-    m->gap = metrics_get(s->metrics, METRIC_HISTOGRAM, "vllm:inter_token_latency_seconds",
-                         m->labels, "time between two tokens of a choice", 0.001, 14);
-    m->whole = metrics_get(s->metrics, METRIC_HISTOGRAM, "vllm:e2e_request_latency_seconds",
-                           m->labels, "arrival to end of a choice", 0.005, 17);
-    return m;
+    show_config(s);
 }
 
 void server_metrics_free(struct server_metrics *m)
@@ -112,7 +175,11 @@ void server_metrics_update(struct server *s)
 #define X(field, kind, name, help) show(m->field, kind, (double)st.field);
     ENGINE_METRICS(X)
 #undef X
-    metric_set(m->kv_usage, st.blocks_total ? (double)st.blocks_used / st.blocks_total : 0);
+    double used = st.blocks_total ? (double)st.blocks_used / st.blocks_total : 0;
+    metric_set(m->kv_usage, used);
+    metric_set(m->kv_usage_old, used);
+    show(m->external_queries, METRIC_COUNTER,
+         (double)(st.prefix_query_tokens - st.prefix_hit_tokens));
     metric_set(m->step_age, (double)st.step_age_ms / 1000);
     metric_set(m->loop_lag, (double)loop_lag_us(s->loop) / 1e6);
     metric_set(m->open_requests, httpd_stats(s->httpd).open_requests);
@@ -126,9 +193,42 @@ void metrics_first_token(struct exchange *x, uint64_t at_us)
 void metrics_gap(struct exchange *x, uint64_t us)
 {
     metric_observe(x->server->series->gap, (double)us / 1e6);
+    metric_observe(x->server->series->gap_old, (double)us / 1e6);
 }
 
-void metrics_choice_end(struct exchange *x, const char *reason, uint64_t at_us)
+void metrics_step(struct server *s, int n_rows)
+{
+    metric_observe(s->series->rows, n_rows);
+}
+
+void metrics_submitted(struct exchange *x)
+{
+    struct server_metrics *m = x->server->series;
+    metric_observe(m->choices, x->request.n);
+    if (x->request.max_tokens > 0) metric_observe(m->limit, (double)x->request.max_tokens);
+    for (int i = 0; i < x->n_prompts; i++)
+        metric_observe(m->asked, (double)x->prompts[i].n);
+}
+
+void metrics_rejected(struct exchange *x)
+{
+    metric_add(x->server->series->rejections, 1);
+}
+
+static void observe_times(struct server_metrics *m, const struct engine_end *end)
+{
+    metric_observe(m->queue, (double)end->queue_us / 1e6);
+    if (end->completion_tokens) {
+        metric_observe(m->prefill, (double)end->prefill_us / 1e6);
+        metric_observe(m->decode, (double)end->decode_us / 1e6);
+        metric_observe(m->inference, (double)(end->prefill_us + end->decode_us) / 1e6);
+        metric_observe(m->computed, end->prompt_tokens - end->cached_tokens);
+    }
+    metric_observe(m->said, end->completion_tokens);
+    metric_observe(m->stopped, end->preemptions);
+}
+
+void metrics_choice_end(struct exchange *x, const char *reason, const struct token_event *ev)
 {
     struct server *s = x->server;
     struct buf b;
@@ -139,5 +239,10 @@ void metrics_choice_end(struct exchange *x, const char *reason, uint64_t at_us)
                            buf_failed(&b) ? "" : b.p, "choices that ended, by reason", 0, 0),
                1);
     buf_fini(&b);
-    metric_observe(s->series->whole, (double)(at_us - x->arrived_us) / 1e6);
+    metric_observe(s->series->whole, (double)(ev->at_us - x->arrived_us) / 1e6);
+    observe_times(s->series, &ev->end);
+    if (ev->end.preemptions)
+        log_info("engine",
+                 "stopped for lack of blocks id=%s choice=%d times=%d recomputed_tokens=%d", x->id,
+                 ev->choice, ev->end.preemptions, ev->end.lost_tokens);
 }

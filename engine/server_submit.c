@@ -110,6 +110,7 @@ static void explain(struct exchange *x, enum err code, const struct errmsg *e)
                          "%s", e->text);
         break;
     case ERR_FULL:
+        metrics_rejected(x);
         openai_error_set(&x->error, 429, "rate_limit_error", "", "queue_full",
                          "the engine is busy: %s", e->text);
         break;
@@ -176,7 +177,10 @@ bool exchange_submit(struct exchange *x)
         x->n_open += x->request.n;
     }
     mem_free(biases);
-    if (!x->error.status) return true;
+    if (!x->error.status) {
+        metrics_submitted(x);
+        return true;
+    }
     for (int i = 0; i < x->n_prompts; i++)
         if (x->submissions[i].submitted) engine_cancel(s->engine, x->submissions[i].id);
     return false;

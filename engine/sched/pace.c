@@ -32,11 +32,22 @@ void pace_learn(struct pace *p, int decode_rows, int prompt_rows, double us)
     if (rest > 0) p->row_us = follow(p->row_us, rest / prompt_rows);
 }
 
+static int rows_in(const struct pace *p, double us)
+{
+    int n = us > p->rows_max * p->row_us ? p->rows_max
+            : us > 0                     ? (int)(us / p->row_us) / PACE_ROWS_MIN * PACE_ROWS_MIN
+                                         : 0;
+    if (n < PACE_ROWS_MIN) n = PACE_ROWS_MIN;
+    return n < p->rows_max ? n : p->rows_max;
+}
+
 int pace_rows(const struct pace *p)
 {
     if (p->row_us <= 0) return PACE_ROWS_UNKNOWN < p->rows_max ? PACE_ROWS_UNKNOWN : p->rows_max;
-    double n = (p->target_us - p->decode_us) / p->row_us;
-    if (n > p->rows_max) return p->rows_max;
-    return n < 2 * PACE_ROWS_MIN ? (PACE_ROWS_MIN < p->rows_max ? PACE_ROWS_MIN : p->rows_max)
-                                 : (int)n / PACE_ROWS_MIN * PACE_ROWS_MIN;
+    return rows_in(p, p->target_us - p->decode_us);
+}
+
+int pace_rows_alone(const struct pace *p, double us)
+{
+    return p->row_us <= 0 ? p->rows_max : rows_in(p, us);
 }

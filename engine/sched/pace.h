@@ -19,7 +19,9 @@ struct pace {
 void pace_init(struct pace *p, double target_us, int rows_max);
 /* A step that took us had decode_rows rows of decoding sequences (drafts included) and prompt_rows others. */
 void pace_learn(struct pace *p, int decode_rows, int prompt_rows, double us);
-/* Prompt rows for the next step: a multiple of PACE_ROWS_MIN, at least that, at most rows_max. */
+/* Prompt rows for the next step beside decodes: a multiple of PACE_ROWS_MIN, at least that, at most rows_max. */
 int pace_rows(const struct pace *p);
+/* The same for a step of prompts only, so that it ends within us: nobody hears it, but arrivals, cancels and the watchdog wait for it. */
+int pace_rows_alone(const struct pace *p, double us);
 
 #endif

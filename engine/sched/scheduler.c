@@ -311,8 +311,8 @@ const struct sched_plan *sched_step(struct sched *s, uint64_t now_ms)
         if (q->state == SEQ_RUNNING) plan_span(s, q, 1);
     }
     int rows = s->o.max_batch_rows - s->plan.n_rows;
-    if (s->plan.n_rows && s->prompt_rows_max && rows > s->prompt_rows_max)
-        rows = s->prompt_rows_max;
+    int most = s->plan.n_rows ? s->prompt_rows_beside : s->prompt_rows_alone;
+    if (most && rows > most) rows = most;
     int n_spans = s->plan.n_spans;
     if (rows > 0) plan_prompts(s, rows);
     plan_drafts(s, n_spans);
@@ -326,9 +326,10 @@ void sched_set_costs(struct sched *s, double block_move_us, double token_us)
     s->block_move_us = block_move_us;
     s->token_us = token_us;
 }
-void sched_set_prompt_rows(struct sched *s, int rows_max)
+void sched_set_prompt_rows(struct sched *s, int beside_decodes, int alone)
 {
-    s->prompt_rows_max = rows_max;
+    s->prompt_rows_beside = beside_decodes;
+    s->prompt_rows_alone = alone;
 }
 const int32_t *sched_tokens(const struct sched *s, int seq)
 {
@@ -349,6 +350,15 @@ int sched_limit(const struct sched *s, int seq)
 int sched_cached_tokens(const struct sched *s, int seq)
 {
     return seq_at(s, seq)->cached_tokens;
+}
+
+int sched_preemptions(const struct sched *s, int seq)
+{
+    return seq_at(s, seq)->preemptions;
+}
+int sched_lost_tokens(const struct sched *s, int seq)
+{
+    return seq_at(s, seq)->lost_tokens;
 }
 
 void sched_stats(const struct sched *s, struct sched_stats *out)

@@ -100,8 +100,8 @@ const struct sched_plan *sched_step(struct sched *s, uint64_t now_ms);
 /* What the engine measured: one block to or from host memory, one prompt token computed. Blocks go to the host only while there and
  * back is faster than computing them again, and come from there only while that is. Unknown (0) counts as fast. */
 void sched_set_costs(struct sched *s, double block_move_us, double token_us);
-/* Rows that prompt chunks may take in a step with decoding sequences; 0 = no bound but max_batch_rows. */
-void sched_set_prompt_rows(struct sched *s, int rows_max);
+/* Rows that prompt chunks may take in a step with decoding sequences, and in one without; 0 = no bound but max_batch_rows. */
+void sched_set_prompt_rows(struct sched *s, int beside_decodes, int alone);
 
 /* Of a live sequence. */
 const int32_t *sched_tokens(const struct sched *s, int seq);
@@ -122,6 +122,9 @@ int sched_block_tokens(const struct sched *s);
  * computed it is over. False: none is left. *name is borrowed until the next call of anything. */
 bool sched_next_fresh(struct sched *s, kv_block *b, struct block_name *name);
 bool sched_has_fresh(const struct sched *s); /* perhaps of blocks that are gone */
+
+int sched_preemptions(const struct sched *s, int seq); /* how often it was stopped */
+int sched_lost_tokens(const struct sched *s, int seq); /* tokens computed again because of that */
 
 struct sched_stats {
     int running, waiting, blocks_total, blocks_used, blocks_kept;

@@ -80,7 +80,7 @@ struct sched {
     kv_block *tables; /* [max_running][blocks_max] */
     int n_reserved;   /* sum over running */
     int online_since_aged, match_budget;
-    int prompt_rows_max;
+    int prompt_rows_beside, prompt_rows_alone; /* 0 = no bound */
     uint64_t step;
     int *scratch; /* [max_running] */
     struct sched_plan plan;

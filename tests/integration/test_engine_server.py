@@ -312,8 +312,17 @@ class EngineServer(unittest.TestCase):
         m = metrics(self.port)
         for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "prefix_cache_queries_total", "prefix_cache_hits_total",
                      "prompt_tokens_total", "generation_tokens_total", "request_success_total", "time_to_first_token_seconds_count",
-                     "inter_token_latency_seconds_count", "e2e_request_latency_seconds_count", "num_preemptions_total"):
+                     "inter_token_latency_seconds_count", "e2e_request_latency_seconds_count", "num_preemptions_total", "gpu_cache_usage_perc",
+                     "cache_config_info", "external_prefix_cache_queries_total", "external_prefix_cache_hits_total", "corrupted_requests_total",
+                     "admission_rejections_total", "spec_decode_num_drafts_total", "spec_decode_num_draft_tokens_total",
+                     "spec_decode_num_accepted_tokens_total", "time_per_output_token_seconds_count", "request_queue_time_seconds_count",
+                     "request_prefill_time_seconds_count", "request_decode_time_seconds_count", "request_inference_time_seconds_count",
+                     "iteration_tokens_total_count", "request_prompt_tokens_count", "request_generation_tokens_count",
+                     "request_params_n_count", "request_params_max_tokens_count", "request_prefill_kv_computed_tokens_count",
+                     "request_num_preemptions_count"):
             self.assertIn("vllm:" + name, m)
+        text = call(self.port, "GET", "/metrics")[2].decode()
+        self.assertRegex(text, r'vllm:request_success_total\{model_name="tiny",engine="0",finished_reason="length"\} [1-9]')
         self.assertGreater(m["vllm:generation_tokens_total"], 0)
         self.wait_metric("deja_engine_step_age_seconds", lambda v: v == 0)  # the last step may still be ending
 

@@ -61,4 +61,19 @@ TEST(a_hiccup_costs_a_few_steps_only)
     CHECK_AT(steps < 20, "%d steps", steps);
 }
 
+TEST(a_step_of_prompts_only_is_bounded_too)
+{
+    struct pace p;
+    pace_init(&p, 30000, 256);
+    CHECK_INT(pace_rows_alone(&p, 500000), 256); /* nothing is known yet */
+    pace_learn(&p, 0, 64, 64 * 10000.0);
+    CHECK_INT(pace_rows_alone(&p, 500000), 48);
+    pace_init(&p, 30000, 256);
+    pace_learn(&p, 0, 64, 64 * 300.0);
+    CHECK_INT(pace_rows_alone(&p, 500000), 256);
+    pace_init(&p, 30000, 4);
+    pace_learn(&p, 1, 64, 64 * 300000.0);
+    CHECK_INT(pace_rows_alone(&p, 500000), 4);
+}
+
 TEST_MAIN()

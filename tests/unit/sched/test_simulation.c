@@ -179,7 +179,7 @@ static void run(uint64_t seed, int n_steps, struct sched_stats *sum, int *forks,
     for (int d = 0; d < 4; d++)
         for (int i = 0; i < LEN_MAX; i++)
             w->docs[d][i] = d < 2 ? below(w, VOCAB) : d; /* two of them begin alike */
-    if (below(w, 2)) sched_set_prompt_rows(w->s, 1 + below(w, 16));
+    if (below(w, 2)) sched_set_prompt_rows(w->s, 1 + below(w, 16), below(w, 30));
     memcpy(w->docs[1], w->docs[0], sizeof w->docs[0] / 2);
     if (below(w, 2)) /* loads of a few blocks a step; or a host too slow to pay */
         sched_set_costs(w->s, 1 + below(w, 2000), 50 + below(w, 1000));
