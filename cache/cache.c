@@ -22,6 +22,8 @@ static void free_cache(struct cache *c)
 {
     guard_free(c->guard);
     marks_free(c->marks);
+    bounds_free(c->bounds);
+    recents_free(c->recents);
     mem_free(c->redis_url);
     mem_free(c);
 }
@@ -121,6 +123,12 @@ static void make_step_metrics(struct cache *c)
         c->m.refused[i] = step_metric(c, chain_step_names[i], "refused");
     c->m.passed = step_metric(c, "all", "passed");
     c->m.texts = step_metric(c, "text", "passed");
+    c->m.evidence_right =
+        metrics_get(r, METRIC_COUNTER, "deja_cache_evidence_total", "right=\"yes\"",
+                    "pairs of which it became known whether the answer was right", 0, 0);
+    c->m.evidence_wrong =
+        metrics_get(r, METRIC_COUNTER, "deja_cache_evidence_total", "right=\"no\"",
+                    "pairs of which it became known whether the answer was right", 0, 0);
     c->m.corrupt = metrics_get(r, METRIC_COUNTER, "deja_cache_corrupt_total", "",
                                "entries in Redis that could not be read", 0, 0);
     c->m.void_entries = metrics_get(r, METRIC_COUNTER, "deja_cache_forgets_total", "",
@@ -236,6 +244,8 @@ enum err cache_open(struct cache **out, struct loop *l, struct redis *redis,
     c->rules = (struct key_rules){.secret = o->secret, .text_bytes_max = GUARD_TEXT_BYTES_MAX};
     c->guard = guard_new();
     c->marks = marks_new();
+    c->bounds = bounds_new();
+    c->recents = recents_new();
     c->store = store_new(c->o.memory_bytes_max, pushed_out, c);
     open_similar(c);
     make_metrics(c);
@@ -268,6 +278,24 @@ enum err cache_key_make(struct cache *c, const struct openai_request *r,
     enum err code = key_make(&c->rules, r, scope, out);
     out->epoch = marks_now(c->marks);
     return code;
+}
+
+void cache_bound_report(const struct cache *c, struct str ns, double max_error,
+                        struct cache_bound_report *out)
+{
+    const struct bound *b = bounds_of(c->bounds, ns);
+    memset(out, 0, sizeof *out);
+    out->error_high = 1;
+    if (!b) return;
+    for (int i = 0; i < BOUND_LEVELS; i++)
+        out->right += b->right[i], out->wrong += b->wrong[i];
+    struct bound_limit l = bound_limit(b, max_error);
+    out->n = b->n;
+    out->limit = l.error;
+    out->served_share = l.share;
+    out->error = l.n > 0 ? l.wrong / l.n : 0;
+    out->error_low = l.low;
+    out->error_high = l.high;
 }
 
 void cache_stats(struct cache *c, struct cache_stats *out)

@@ -125,6 +125,21 @@ MUST enum err cache_keep(struct cache *c, const struct cache_key *k, const struc
 void cache_forget(struct cache *c, struct str entry_id, void (*cb)(void *arg, enum err code),
                   void *arg);
 
+/* It became known whether the answer of an entry is right for a question that was looked up lately: by a shadow sample, by feedback, by a
+ * judge ("shadow", "feedback", "judge", "person"). Mode "bound" learns from it, on every gateway. ERR_NOT_FOUND: too long ago, or the
+ * entry was not what the look-up decided on; ERR_INVALID: no id. */
+MUST enum err cache_evidence_add(struct cache *c, const struct cache_key *k, struct str entry_id,
+                                 bool right, const char *by);
+/* What is known in a namespace of requests, and what may be served at a bound. */
+struct cache_bound_report {
+    double n, right, wrong; /* evidence */
+    double limit;           /* predicted error below which is served; 0 = nothing yet */
+    double served_share;    /* of the evidence: how much lies below it */
+    double error, error_low, error_high; /* share of wrong ones there, Wilson 95 % */
+};
+void cache_bound_report(const struct cache *c, struct str ns, double max_error,
+                        struct cache_bound_report *out);
+
 /* The knobs look-ups go by that bring none. Threading: as all here. */
 const struct cache_knobs *cache_knobs_now(const struct cache *c);
 void cache_knobs_use(struct cache *c, const struct cache_knobs *k); /* copied */

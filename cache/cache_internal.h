@@ -5,12 +5,14 @@
 #define DEJA_CACHE_INTERNAL_H
 #include "base/workers.h"
 #include "cache/cache.h"
+#include "cache/bounds.h"
 #include "cache/entry.h"
 #include "cache/guard.h"
 #include "cache/key.h"
 #include "cache/chain.h"
 #include "cache/marks.h"
 #include "cache/partition.h"
+#include "cache/recent.h"
 #include "cache/store.h"
 #include "cache/wording.h"
 #include "cache/embed_watch.h"
@@ -35,7 +37,8 @@ enum {
 
 struct cache_metrics {
     struct metric *exact, *semantic, *miss, *kept, *resent, *embed_ms, *index_entries, *unsaved,
-        *loads, *gaps, *corrupt, *void_entries, *texts, *passed, *refused[N_CHAIN_STEPS];
+        *loads, *gaps, *corrupt, *void_entries, *texts, *passed, *refused[N_CHAIN_STEPS],
+        *evidence_right, *evidence_wrong;
 };
 
 struct cache {
@@ -61,6 +64,10 @@ struct cache {
     bool marks_known; /* read from Redis, and kept since; until then nothing of Redis is used */
     bool asked_marks, sweeping;
     uint64_t marks_asked_ms;
+    struct bounds *bounds; /* what was learnt from evidence */
+    struct recents *recents;
+    bool evidence_known, asked_evidence; /* the log of evidence is read to its end and followed */
+    uint64_t evidence_ms, evidence_seq;  /* up to here in that log */
     bool closed;
     int refs;
     uint64_t write_no;
@@ -116,6 +123,15 @@ MUST enum err cache_embed(struct cache *c, struct str text, int deadline_ms, cac
 void cache_marks_tick(struct cache *c);
 void cache_marks_follow(struct cache *c, struct str scope, struct str epoch, struct str left);
 void cache_marks_deny(struct cache *c, struct hash128 entry, struct str answer_hex);
+
+/* evidence_sync.c */
+void cache_evidence_tick(struct cache *c);
+void cache_evidence_forget(struct cache *c); /* and read again */
+void cache_evidence_follow(struct cache *c, struct str id, const struct str *fields,
+                           size_t n_fields);
+/* A question that was not served got this answer from the model: was the candidate's the same? */
+void cache_evidence_from_answer(struct cache *c, const struct cache_key *k,
+                                const struct openai_answer *a);
 
 /* index_sync.c */
 void cache_sync_start(struct cache *c);

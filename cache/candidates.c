@@ -23,12 +23,17 @@ static bool answers_differ(const struct question *a, const struct question *b)
 
 static void weigh(struct candidate *c, const struct near_text *texts, size_t n)
 {
+    int leading = 0, agreeing = 0;
     c->veto = c->rival = -1;
     for (size_t i = 0; i < n; i++) {
         const struct near_text *t = &texts[i];
         if (t->cosine > c->veto && candidate_vetoed_by(t->q, c->own->id)) c->veto = t->cosine;
         if (t->cosine > c->rival && t->own && answers_differ(t->own, c->own)) c->rival = t->cosine;
+        if (!t->own || leading == AGREE_TEXTS) continue;
+        leading++;
+        agreeing += !answers_differ(t->own, c->own);
     }
+    c->agree = leading ? (double)agreeing / leading : 0;
 }
 
 size_t candidates_gather(const struct near_text *texts, size_t n, struct candidate *out, size_t max)

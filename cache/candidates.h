@@ -5,7 +5,7 @@
 #define DEJA_CACHE_CANDIDATES_H
 #include "cache/partition.h"
 
-enum { CANDIDATES_MAX = 16, HITS_MAX = 64 };
+enum { CANDIDATES_MAX = 16, AGREE_TEXTS = 8 };
 
 /* A stored text near the question. */
 struct near_text {
@@ -20,6 +20,7 @@ struct candidate {
     double cosine;
     double veto;  /* cosine of the nearest text that must not get this answer; -1 = none */
     double rival; /* cosine of the nearest text that has another answer; -1 = none */
+    double agree; /* share of the AGREE_TEXTS nearest texts that lead to this answer */
 };
 /* texts: best first. Writes up to max candidates, best first. */
 size_t candidates_gather(const struct near_text *texts, size_t n, struct candidate *out,

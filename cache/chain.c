@@ -66,7 +66,7 @@ size_t chain_screen(const struct chain_rules *r, struct str question, struct cha
     for (size_t i = 0; i < n; i++) {
         struct chain_item *x = &items[i];
         x->hit = false;
-        x->verifier = -1;
+        x->verifier = x->error = -1;
         screen_one(r, question, x);
         if (!x->open) continue;
         if (open < (size_t)r->knobs->verify_top)
@@ -83,8 +83,41 @@ static bool has_close_rival(const struct chain_rules *r, const struct chain_item
            x->c.cosine - x->c.rival < r->knobs->rival_margin;
 }
 
+static void measure(const struct chain_rules *r, struct chain_item *x)
+{
+    x->view = (struct bound_view){.cosine = x->c.cosine,
+                                  .floor = r->policy.floor,
+                                  .rival = x->c.rival,
+                                  .agree = x->c.agree,
+                                  .verifier = r->knobs->verifier ? x->verifier : -1,
+                                  .chinese = x->guard.language == 'z'};
+}
+
+/* What was learnt decides; only the client's own wish for likeness stands beside it. */
+static void settle_bound(const struct chain_rules *r, struct chain_item *x)
+{
+    const struct bound *b = r->bounds ? bounds_of(r->bounds, r->ns) : NULL;
+    struct bound_limit limit = {0};
+    if (b) limit = bound_limit(b, r->knobs->max_error);
+    x->threshold = limit.error;
+    if (b) x->error = bound_error(b, &x->view, bounds_record(r->bounds, x->c.own->id));
+    if (x->c.cosine < r->client_min)
+        refuse(x, CHAIN_POLICY, "below_threshold");
+    else if (limit.error <= 0)
+        refuse(x, CHAIN_POLICY, "bound:learning");
+    else if (x->error >= limit.error)
+        refuse(x, CHAIN_POLICY, "bound:error");
+    else
+        hit(x, "semantic:bound");
+}
+
 static void settle_one(const struct chain_rules *r, struct chain_item *x)
 {
+    measure(r, x);
+    if (r->knobs->mode == KNOB_MODE_BOUND) {
+        settle_bound(r, x);
+        return;
+    }
     struct policy_view v = {.cosine = x->c.cosine,
                             .verifier = r->knobs->verifier ? x->verifier : -1,
                             .language = x->guard.language,
@@ -103,6 +136,7 @@ static void settle_one(const struct chain_rules *r, struct chain_item *x)
 static bool better(const struct chain_item *a, const struct chain_item *b)
 {
     if (a->guard.same != b->guard.same) return a->guard.same;
+    if (a->error >= 0 && b->error >= 0 && a->error != b->error) return a->error < b->error;
     if (a->verifier != b->verifier) return a->verifier > b->verifier;
     return a->c.cosine > b->c.cosine;
 }

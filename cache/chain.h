@@ -7,10 +7,11 @@
  *   places    better candidates have used up the verifier's places                too_many
  *   verifier  the trained verifier does not say yes                               verifier
  *   rival     a question with another answer is as near                           rival
- *   policy    the threshold, or what was learnt about the entry                   below_threshold, bound:...
+ *   policy    the threshold, or what was learnt of such pairs and of the entry    below_threshold, bound:learning, bound:error
  * Pure: between chain_screen and chain_settle whoever owns a verifier fills in what it says, or does not. */
 #ifndef DEJA_CACHE_CHAIN_H
 #define DEJA_CACHE_CHAIN_H
+#include "cache/bounds.h"
 #include "cache/candidates.h"
 #include "cache/policy.h"
 
@@ -31,12 +32,14 @@ struct chain_rules {
     const struct guard *guard;
     const struct cache_knobs *knobs;
     struct policy policy;
-    double client_min; /* lowest cosine the client asks for; 0 = none */
+    double client_min;           /* lowest cosine the client asks for; 0 = none */
+    const struct bounds *bounds; /* mode bound: what was learnt, NULL = nothing; and where */
+    struct str ns;
 };
 struct chain_item {
     struct candidate c;
-    bool
-        text_vetoed; /* a text the guards call the same as the question forbids this entry; filled in by the caller */
+    /* a text the guards call the same as the question forbids this entry: filled in by the caller */
+    bool text_vetoed;
     /* filled in by the chain */
     bool open;            /* neither refused nor a hit yet: to be shown to the verifier */
     bool hit;             /* passed everything */
@@ -44,8 +47,10 @@ struct chain_item {
     struct guard_verdict guard;
     double threshold; /* what the score was held against */
     char reason[64];
-    double
-        verifier; /* probability that the answer fits; -1 = not asked: filled in by the caller while open */
+    struct bound_view view; /* what was measured, of those no guard refused */
+    double error;           /* mode bound: likelihood that the answer is wrong; -1 = not asked */
+    /* probability that the answer fits, -1 = not asked: filled in by the caller while open */
+    double verifier;
 };
 /* Items best first. Everything up to the verifier. Returns how many are open. */
 size_t chain_screen(const struct chain_rules *r, struct str question, struct chain_item *items,

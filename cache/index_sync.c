@@ -256,7 +256,7 @@ static void forget_here(struct cache *c)
 }
 
 struct change {
-    struct str op, id, part, src, scope, epoch, left, judged, deny;
+    struct str op, id, part, src, scope, epoch, left, judged, deny, eid;
 };
 
 static void read_change(const struct str *fields, size_t n_fields, struct change *out)
@@ -266,7 +266,8 @@ static void read_change(const struct str *fields, size_t n_fields, struct change
         struct str *to;
     } known[] = {{"op", &out->op},     {"id", &out->id},         {"part", &out->part},
                  {"src", &out->src},   {"scope", &out->scope},   {"epoch", &out->epoch},
-                 {"left", &out->left}, {"judged", &out->judged}, {"deny", &out->deny}};
+                 {"left", &out->left}, {"judged", &out->judged}, {"deny", &out->deny},
+                 {"eid", &out->eid}};
     memset(out, 0, sizeof *out);
     for (size_t i = 0; i + 1 < n_fields; i += 2)
         for (size_t k = 0; k < sizeof known / sizeof *known; k++)
@@ -282,6 +283,8 @@ static void on_change(void *arg, struct str stream_id, const struct str *fields,
     read_change(fields, n_fields, &x);
     if (str_eqz(x.op, "epoch"))
         forget_here(c);
+    else if (str_eqz(x.op, "evidence"))
+        cache_evidence_follow(c, x.eid, fields, n_fields);
     else if (str_eqz(x.op, "forget"))
         cache_marks_follow(c, x.scope, x.epoch, x.left);
     else if (str_eqz(x.src, c->source) || hash_from_hex(x.id, &id) != OK)
@@ -300,6 +303,7 @@ static void on_gap(void *arg)
     metric_add(c->m.gaps, 1);
     forget_here(c);
     c->marks_known = false; /* asked for again at the next tick */
+    cache_evidence_forget(c);
 }
 
 /* --- getting in step */
@@ -377,7 +381,7 @@ static void on_tick(void *arg)
     if (c->partitions) metric_set(c->m.index_entries, (double)partitions_entries(c->partitions));
     if (!c->redis) return;
     bool usable = redis_usable(c->redis);
-    if (usable) cache_marks_tick(c);
+    if (usable) cache_marks_tick(c), cache_evidence_tick(c);
     if (usable && !c->tail && !c->asked_position && c->redis_url) ask_position(c);
     if (usable != c->was_usable) {
         c->was_usable = usable;

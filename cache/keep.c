@@ -156,6 +156,7 @@ enum err cache_keep(struct cache *c, const struct cache_key *k, const struct ope
         openai_answer_write_json(&json, a);
         if (buf_failed(&json)) *why_not = "too_large";
     }
+    if (!*why_not && c->partitions) cache_evidence_from_answer(c, k, a);
     int64_t now = clock_wall_s();
     if (!*why_not && marks_denied(c->marks, k->exact, entry_answer_hash(a), now))
         *why_not = "called_wrong";

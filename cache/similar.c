@@ -200,6 +200,22 @@ static int place_of_candidate(const struct near_text *texts, const int *place_of
     return place_of[i];
 }
 
+static bool likelier(const struct chain_item *a, const struct chain_item *b)
+{
+    return a->error >= 0 && a->error < b->error;
+}
+
+/* What was decided on, should it become known whether that was right: what is served, or the likeliest that no guard refused. */
+static void note_decision(struct cache_lookup *l, const struct chain_item *items, size_t n,
+                          const size_t *order)
+{
+    const struct chain_item *x = l->n_accepted ? &items[order[0]] : NULL;
+    for (size_t i = 0; i < n && !l->n_accepted; i++)
+        if (items[i].step > CHAIN_PLACES && (!x || likelier(&items[i], x))) x = &items[i];
+    if (!x || x->guard.same) return; /* explained word by word: nothing to learn */
+    recents_note(l->c->recents, &(struct recent){l->k->exact, x->c.own->id, x->view, x->hit});
+}
+
 static void judge(struct cache_lookup *l)
 {
     struct cache *c = l->c;
@@ -213,7 +229,9 @@ static void judge(struct cache_lookup *l)
     struct chain_rules rules = {.guard = c->guard,
                                 .knobs = &l->knobs,
                                 .policy = policy_with(&c->shipped, &l->knobs),
-                                .client_min = l->o.threshold_min};
+                                .client_min = l->o.threshold_min,
+                                .bounds = c->bounds,
+                                .ns = l->k->ns};
     lookup_say(l, n ? "below_floor" : "empty");
     for (size_t i = 0; i < n; i++) {
         items[i].c = found[i];
@@ -238,6 +256,7 @@ static void judge(struct cache_lookup *l)
             count_step(c, &items[i]);
         if (!items[i].hit) note_near_miss(l, &items[i]);
     }
+    note_decision(l, items, n, order);
     if (l->n_accepted)
         next_answer(l);
     else

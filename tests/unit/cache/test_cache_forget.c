@@ -169,11 +169,11 @@ TEST(many_entries_are_void_at_once_and_deleted_bit_by_bit)
         snprintf(part, sizeof part, "%032x", 7);
         snprintf(key, sizeof key, "deja:{test}:e:%s", id);
         redis_commandf(
-            r.a.link, 0, NULL, NULL,
+            r.a.link, 10000, NULL, NULL,
             "FCALL deja_put 4 %s {test}l {test}p {test}q %s 9999999999 9999 1000 me %s v 1 "
             "tenant acme model m tags faq q same part %s ep 0",
             key, id, part, part);
-        if (i % 500 == 499) run(&r, 100);
+        if (i % 100 == 99) run(&r, 50);
     }
     struct reply_seen n = TELL(&r, "DBSIZE");
     CHECK(n.numbers[0] > MANY);

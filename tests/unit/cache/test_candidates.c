@@ -26,6 +26,8 @@ TEST(an_entry_is_a_candidate_once_by_its_nearest_wording)
     CHECK_NEAR(c[0].rival, 0.93, 1e-9);
     CHECK_NEAR(c[1].rival, 0.95, 1e-9);
     CHECK_NEAR(c[0].veto, -1, 1e-9);
+    CHECK_NEAR(c[0].agree, 2.0 / 3, 1e-9);
+    CHECK_NEAR(c[1].agree, 1.0 / 3, 1e-9);
     CHECK_INT(candidates_gather(texts, 3, c, 1), 1);
 }
 

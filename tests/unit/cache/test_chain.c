@@ -15,7 +15,7 @@ static void paint(struct picture *p, const char *stored, double cosine)
 {
     *p = (struct picture){
         .own = {.id = {1, 1}, .entry = {1, 1}, .trust = 1, .text = str_of(stored)}};
-    p->item.c = (struct candidate){&p->own, &p->own, cosine, -1, -1};
+    p->item.c = (struct candidate){&p->own, &p->own, cosine, -1, -1, 1};
 }
 
 static struct chain_rules rules(const struct cache_knobs *k)
@@ -110,6 +110,51 @@ TEST(steps_can_be_switched_off)
     guard_free(guard);
 }
 
+TEST(in_mode_bound_what_was_learnt_decides)
+{
+    struct cache_knobs k = knobs_default();
+    struct bounds *learnt = bounds_new();
+    struct chain_rules r;
+    struct picture p;
+    size_t order[1];
+    struct str q = STR("Show me the history of purchases");
+    guard = guard_new();
+    k.mode = KNOB_MODE_BOUND;
+    k.max_error = 0.05;
+    r = rules(&k);
+    r.bounds = learnt, r.ns = STR("shop");
+    paint(&p, "Where can I see what I ordered", 0.97);
+    (void)chain_screen(&r, q, &p.item, 1);
+    CHECK_INT(chain_settle(&r, &p.item, 1, order), 0);
+    CHECK_Z(p.item.reason, "bound:learning");
+    struct evidence e = {.entry = {1, 1}, .ns = STR("shop"), .weight = 1};
+    for (int i = 0; i < 400; i++) { /* near ones are right, farther ones wrong */
+        e.right = i % 2;
+        e.v = (struct bound_view){e.right ? 0.97 : 0.86, 0.80, -1, 1, -1, false};
+        e.entry.lo = (uint64_t)i + 10;
+        bounds_learn(learnt, &e);
+    }
+    for (int near = 0; near < 2; near++) {
+        paint(&p, "Where can I see what I ordered", near ? 0.97 : 0.86);
+        p.item.c.agree = 1;
+        (void)chain_screen(&r, q, &p.item, 1);
+        CHECK_INT(chain_settle(&r, &p.item, 1, order), near);
+        CHECK_Z(p.item.reason, near ? "semantic:bound" : "bound:error");
+        CHECK(p.item.error > 0 && p.item.threshold > 0);
+    }
+    r.client_min = 0.98;
+    paint(&p, "Where can I see what I ordered", 0.97);
+    (void)chain_screen(&r, q, &p.item, 1);
+    CHECK_INT(chain_settle(&r, &p.item, 1, order), 0);
+    r.client_min = 0, r.ns = STR("elsewhere"); /* another namespace has learnt nothing */
+    paint(&p, "Where can I see what I ordered", 0.97);
+    (void)chain_screen(&r, q, &p.item, 1);
+    (void)chain_settle(&r, &p.item, 1, order);
+    CHECK_Z(p.item.reason, "bound:learning");
+    bounds_free(learnt);
+    guard_free(guard);
+}
+
 TEST(only_so_many_are_shown_to_the_verifier_and_the_best_comes_first)
 {
     enum { N = 6 };
@@ -125,7 +170,7 @@ TEST(only_so_many_are_shown_to_the_verifier_and_the_best_comes_first)
     struct chain_rules r = rules(&k);
     for (int i = 0; i < N; i++) {
         own[i] = (struct question){.id = {(uint64_t)i, 1}, .trust = 1, .text = str_of(texts[i])};
-        items[i].c = (struct candidate){&own[i], &own[i], 0.95 - i / 1000.0, -1, -1};
+        items[i].c = (struct candidate){&own[i], &own[i], 0.95 - i / 1000.0, -1, -1, 1};
     }
     struct str q = STR("Show me the history of purchases");
     size_t open = chain_screen(&r, q, items, N);
