@@ -8,6 +8,7 @@
 enum {
     PLACES_MAX = 3, /* curated answers of the tenant, of all tenants, and what was asked before */
     ANSWERS_TRIED_MAX = 3,
+    SEARCHES_MAX = 16,                      /* more than one when what has expired is in the way */
     HITS_OF_PLACE_MAX = CANDIDATES_MAX + 16 /* judged texts lie between the questions */
 };
 
@@ -33,6 +34,7 @@ struct cache_lookup {
     struct loop_timer *patience; /* for partitions that are being loaded */
     int loads;                   /* still waited for */
     bool starts_by_timer, texts_tried;
+    int searches;
     float *vec;
     struct vector_hit hits[PLACES_MAX][HITS_OF_PLACE_MAX];
     size_t n_hits[PLACES_MAX];

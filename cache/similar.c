@@ -9,6 +9,7 @@
 #include "cache/lookup.h"
 
 static void go_on(struct cache_lookup *l);
+static void search(struct cache_lookup *l);
 
 /* --- the answer of an accepted entry */
 static void next_answer(struct cache_lookup *l);
@@ -224,7 +225,13 @@ static void judge(struct cache_lookup *l)
     struct candidate found[CANDIDATES_MAX];
     struct chain_item items[CANDIDATES_MAX] = {0};
     size_t order[CANDIDATES_MAX];
-    size_t n_texts = near_texts(l, texts, place_of);
+    size_t n_texts = near_texts(l, texts, place_of), n_hits = 0;
+    for (int p = 0; p < l->n_places; p++)
+        n_hits += l->n_hits[p];
+    if (n_texts < n_hits && l->searches < SEARCHES_MAX) { /* what has expired took places */
+        search(l);
+        return;
+    }
     size_t n = candidates_gather(texts, n_texts, found, (size_t)l->knobs.top_k);
     struct chain_rules rules = {.guard = c->guard,
                                 .knobs = &l->knobs,
@@ -289,6 +296,7 @@ static void searched(void *arg, bool cancelled)
 static void search(struct cache_lookup *l)
 {
     size_t n = 0;
+    l->searches++;
     for (int i = 0; i < l->n_places; i++)
         n += partition_count(l->places[i]);
     if (l->c->workers && n > SEARCH_INLINE_MAX) {

@@ -17,7 +17,7 @@ struct call {
     char *method, *authorization, *salt, *model;
     struct header_list headers;
     struct buf path, body;
-    bool retry_503;
+    bool retry_503, batch;
 
     struct upstream *target; /* while http runs */
     struct http_call *http;
@@ -144,6 +144,7 @@ static void target_headers(struct call *c, const struct upstream *t, struct http
     if (t->engine) {
         const char *key = c->gw->o.gateway_key;
         if (key[0]) h[(*n)++] = (struct http_header){STR("x-deja-key"), str_of(key)};
+        if (c->batch) h[(*n)++] = (struct http_header){STR("x-deja-priority"), STR("batch")};
         if (c->salt[0]) h[(*n)++] = (struct http_header){STR("x-deja-salt"), str_of(c->salt)};
         return;
     }
@@ -157,7 +158,7 @@ static void target_headers(struct call *c, const struct upstream *t, struct http
 static void attempt(struct call *c)
 {
     const struct gateway_options *o = &c->gw->o;
-    struct http_header h[HEADERS_MAX + 2];
+    struct http_header h[HEADERS_MAX + 3];
     size_t n;
     struct buf auth, path;
     struct upstream *t = upstreams_pick(c->gw->upstreams, str_of(c->model), c->tried, &c->wait_ms);
@@ -220,6 +221,7 @@ struct call *call_start(struct gateway *gw, const struct call_request *r,
     c->salt = copy(r->salt);
     c->model = copy(r->model);
     c->retry_503 = r->retry_503;
+    c->batch = r->batch;
     c->tries_left = gw->o.upstream_retries;
     c->timer = loop_timer_new(gw->loop, on_timer, c);
     headers_init(&c->headers);

@@ -19,6 +19,7 @@ struct call_request {
     struct str model;         /* for the choice of the target; empty = any */
     struct str body;          /* copied */
     bool retry_503;
+    bool batch; /* the engine serves it after clients */
 };
 struct call_handler {
     void (*on_head)(void *arg, const struct http_reply_head *head);

@@ -17,6 +17,8 @@
 struct join_table;
 struct tuning;
 struct counting;
+struct near;
+struct judge;
 enum { RECENT_KEYS = 1024 }; /* power of two */
 struct gateway_series;       /* metrics.h of this room: series resolved once */
 
@@ -33,6 +35,8 @@ struct gateway {
     struct cache *cache;
     struct tuning *tuning; /* the knobs in force */
     struct counting *counting;
+    struct near *near;
+    struct judge *judge;
     struct upstreams *upstreams;
     struct api_keys *keys; /* NULL: open */
     struct join_table *joins;

@@ -13,6 +13,8 @@
 #include "embeddings/embedder.h"
 #include "gateway/counting.h"
 #include "gateway/join_table.h"
+#include "gateway/judge.h"
+#include "gateway/near.h"
 #include "gateway/pipeline.h"
 #include "gateway/secret.h"
 #include "gateway/series.h"
@@ -107,6 +109,8 @@ static void on_secret(void *arg, uint64_t secret)
     enum err code = open_cache(&r->gw, secret, &e);
     if (code == OK) r->gw.tuning = tuning_open(&r->gw);
     if (code == OK) r->gw.counting = counting_open(&r->gw);
+    if (code == OK) r->gw.near = near_open(&r->gw);
+    if (code == OK) code = judge_open(&r->gw.judge, &r->gw, &e);
     if (code == OK) code = listen_now(&r->gw, &e);
     if (code == OK) return;
     log_error("gateway", "cannot start: %s", e.text[0] ? e.text : err_text(code));
@@ -148,9 +152,11 @@ static enum err open_parts(struct run *r, struct errmsg *e)
 static void close_parts(struct run *r)
 {
     struct gateway *gw = &r->gw;
-    if (gw->httpd) httpd_close(gw->httpd);        /* every exchange ends here */
+    if (gw->httpd) httpd_close(gw->httpd); /* every exchange ends here */
+    judge_close(gw->judge);
     if (gw->client) http_client_free(gw->client); /* every call */
     upstreams_close(gw->upstreams);
+    near_close(gw->near);
     counting_close(gw->counting);
     tuning_close(gw->tuning);
     if (gw->cache) cache_close(gw->cache);

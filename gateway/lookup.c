@@ -4,6 +4,8 @@
 
 #include "base/clock.h"
 #include "gateway/coalesce.h"
+#include "gateway/judge.h"
+#include "gateway/near.h"
 #include "gateway/pipeline.h"
 #include "gateway/reply.h"
 #include "gateway/tuning.h"
@@ -79,6 +81,10 @@ static void on_found(void *arg, const struct cache_found *f)
     memcpy(x->out.entry, f->entry_id, sizeof f->entry_id);
     outcome_reason(&x->out, f->reason);
     x->out.similarity = f->similarity;
+    if (f->result == CACHE_MISS) {
+        near_note(x->gw->near, x, f);
+        judge_offer(x->gw->judge, x, f);
+    }
     if (f->result != CACHE_MISS) {
         hit(x, f);
     } else if (x->controls.only_if_cached) {

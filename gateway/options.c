@@ -34,6 +34,12 @@ static const struct conf_row rows[] = {
      "file of `key tenant` lines; empty = open, on loopback only", NULL},
     {"admin_key", CONF_STR, "", 0, 256, "", CONF_SECRET,
      "bearer token of the /admin endpoints; empty = they are refused", NULL},
+    {"judge_url", CONF_STR, "", 0, 4096, "", 0,
+     "base URL of the judge of near misses (knob judge); empty = the gateway's own upstreams",
+     NULL},
+    {"judge_key", CONF_STR, "", 0, 512, "", CONF_SECRET, "bearer token for judge_url", NULL},
+    {"judge_model", CONF_STR, "", 0, 256, "", 0,
+     "model that judges; empty = the one the request asked for", NULL},
     {"ns", CONF_STR, "deja", 1, 64, "", 0, "key space in Redis", NULL},
     {"model_alias", CONF_STR, "", 0, 4096, "", CONF_LIST,
      "`alias=model`: requests for alias go out as model; may be given again", NULL},
@@ -189,6 +195,9 @@ enum err gateway_options_read(struct gateway_options *o, const struct conf *c, s
     o->embed_key = conf_str(c, "embed_key");
     o->api_keys = conf_str(c, "api_keys");
     o->admin_key = conf_str(c, "admin_key");
+    o->judge_url = conf_str(c, "judge_url");
+    o->judge_key = conf_str(c, "judge_key");
+    o->judge_model = conf_str(c, "judge_model");
     o->ns = conf_str(c, "ns");
     o->model_aliases = conf_str(c, "model_alias");
     o->probe = conf_str(c, "probe");

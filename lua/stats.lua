@@ -21,7 +21,7 @@ local function stats_json(key, ns, hours, c)
   local scope = ns == 'all' and 'global' or 'ns:' .. ns
   return json_object({
     'hours', hours, 'namespace', ns, 'requests', c.requests, 'exact', c.exact, 'semantic', c.semantic, 'stale', c.stale, 'coalesced', c.coalesced,
-    'miss', c.miss, 'bypass', c.bypass, 'errors', c.errors, 'near_misses', c.near, 'checked', c.checked, 'wrong', c.wrong,
+    'miss', c.miss, 'bypass', c.bypass, 'errors', c.errors, 'near_misses', c.near, 'checked', c.checked, 'wrong', c.wrong, 'feedback', c.feedback,
     'false_reuse_low', low, 'false_reuse_high', high, 'judged', c.judged, 'approved', c.approved, 'vetoed', c.vetoed,
     'p50_ms', quantile_ms(c, 0.5) or cjson.null, 'p95_ms', quantile_ms(c, 0.95) or cjson.null,
     'prompt_tokens_saved', c.prompt_saved, 'completion_tokens_saved', c.completion_saved, 'prompt_tokens_asked', c.prompt_asked,
@@ -33,7 +33,8 @@ local function checked_text(c)
   if c.checked == 0 then return 'false reuse: nothing is known; set shadow_percent or give feedback (deja_feedback)' end
   local low, high = wilson(c.wrong, c.checked)
   return 'false reuse: ' .. grouped(c.wrong) .. ' of ' .. grouped(c.checked) .. ' checked semantic hits were wrong, ' ..
-    percent_text(c.wrong / c.checked) .. ' (95 %: ' .. percent_text(low) .. ' to ' .. percent_text(high) .. ')'
+    percent_text(c.wrong / c.checked) ..
+    ' (' .. grouped(c.feedback) .. ' by feedback; 95 %: ' .. percent_text(low) .. ' to ' .. percent_text(high) .. ')'
 end
 
 local function deja_stats(keys, args)

@@ -4,9 +4,6 @@
 -- deja_wording KEYS {ns}  ARGV verb entry text by [field value]...
 --     verb: approve (this text gets the entry's answer), veto (it never does), revoke (neither). by: who says so, as in "person",
 --     "judge", "seed". Fields: ttl (s), emb and vec (its vector). Reply: the record's id.
--- deja_feedback KEYS {ns}  ARGV verdict entry [text]
---     verdict wrong: the entry is deleted. With the text that was asked the pair is vetoed, without (or when it is the entry's own
---     question) the answer itself is not taken again. Reply: deleted N, and vetoed or denied N.
 
 local JUDGED_TTL_S = 90 * 86400
 local TEXT_BYTES_MAX = 1024
@@ -96,31 +93,4 @@ local function deja_wording(keys, args)
   return wid
 end
 
-local function deja_feedback(keys, args)
-  local prefix = prefix_of(keys[1])
-  if #keys ~= 1 or not prefix then return bad('deja_feedback needs 1 key that names the key space, as in {deja}') end
-  local verdict, entry, text = args[1], args[2], args[3]
-  if verdict ~= 'wrong' then return bad('deja_feedback: verdict must be wrong') end
-  if not is_id(entry) then return bad('deja_feedback: entry must be the 32 hex digits of x-deja-entry') end
-  local key = prefix .. 'e:' .. entry
-  local e = stored_fields(key)
-  if not e or e.role == 'w' then return bad('deja_feedback: there is no entry ' .. entry) end
-  local pair = text and text ~= '' and text ~= e.q
-  local problem = pair and text_problem(text)
-  if problem then return bad('deja_feedback: ' .. problem) end
-  local answer, what = redis.call('HGET', key, 'ah'), 'denied'
-  local marked = 0
-  if pair and e.part and e.part ~= string.rep('0', 32) then
-    judge_text(prefix, 'veto', entry, e, text, 'feedback', {})
-    what, marked = 'vetoed', 1
-  elseif answer and answer ~= '' then
-    redis.call('HSET', prefix .. 'deny', entry .. ':' .. answer, now_s() + JUDGED_TTL_S)
-    marked = 1
-  end
-  local n = remove_entry(prefix, entry)
-  tell(prefix, nil, 'op', 'del', 'id', entry, 'part', e.part or '', 'src', '', 'deny', what == 'denied' and answer or '')
-  return {'deleted', n, what, marked}
-end
-
 redis.register_function('deja_wording', deja_wording)
-redis.register_function('deja_feedback', deja_feedback)

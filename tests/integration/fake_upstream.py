@@ -21,6 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class FakeUpstream:
     def __init__(self, port=0):
         self.calls, self.lock, self.seen = [], threading.Lock(), set()
+        self.finish = None                             # finish_reason of all answers, unless the text says otherwise
         owner = self
 
         class Handler(_Handler):
@@ -144,7 +145,7 @@ class _Handler(BaseHTTPRequestHandler):
         return {"role": "assistant", "content": content}
 
     def _whole(self, call, do, content):
-        finish = do.get("finish") or ("tool_calls" if "tools" in do else "stop")
+        finish = do.get("finish") or self.fake.finish or ("tool_calls" if "tools" in do else "stop")
         chat = "/chat/" in self.path
         choices = []
         for i in range(call["json"].get("n") or 1):
@@ -214,7 +215,7 @@ class _Handler(BaseHTTPRequestHandler):
             if i == 1 and "malformed" in do:
                 self._event('{"broken')
         if "nofinish" not in do:
-            self._chunk(call, {}, do.get("finish") or ("tool_calls" if "tools" in do else "stop"))
+            self._chunk(call, {}, do.get("finish") or self.fake.finish or ("tool_calls" if "tools" in do else "stop"))
         if (call["json"].get("stream_options") or {}).get("include_usage"):
             self._chunk(call, {}, usage=True)
         if "nodone" not in do:

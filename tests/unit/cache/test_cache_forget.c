@@ -337,7 +337,7 @@ TEST(the_functions_say_what_would_be_right)
         {{"FCALL", "deja_wording", "1", KEY, "veto", "x", "y", "me"}, "32 hex digits"},
         {{"FCALL", "deja_wording", "1", KEY, "veto", "00000000000000000000000000000001", "y", "me"},
          "there is no entry"},
-        {{"FCALL", "deja_feedback", "1", KEY, "bad", "x"}, "must be wrong"},
+        {{"FCALL", "deja_feedback", "1", KEY, "bad", "x"}, "32 hex digits"},
         {{"FCALL", "deja_feedback", "1", KEY, "wrong", "00000000000000000000000000000001"},
          "there is no entry"}};
     NEEDS_SERVER();

@@ -1,0 +1,195 @@
+/* judge_prompt.c - see judge_prompt.h. The examples are of the kinds that encoders get wrong: a true rewording, one word that changes the
+ * answer, a detail that is added. */
+#include "gateway/judge_prompt.h"
+
+#include <math.h>
+#include <string.h>
+
+struct example {
+    const char *a, *b, *verdict;
+};
+struct wording {
+    const char *system, *first, *second, *ask;
+    struct example examples[4];
+};
+
+static const struct wording wordings[2][2] = {
+    [JUDGE_QUESTIONS] =
+        {{"You compare two questions that customers ask. Say yes only if one and the same answer "
+          "is right and complete for both. A "
+          "different number, product, place, time, direction, condition or a negation makes it no. "
+          "Answer with one word: yes or no.",
+          "A: ",
+          "\nB: ",
+          "\nSame answer?",
+          {{"\"How do I reset my password?\"", "\"I forgot my password, how can I get a new one?\"",
+            "yes"},
+           {"\"How do I enable roaming?\"", "\"How do I disable roaming?\"", "no"},
+           {"\"What does shipping cost?\"", "\"How much do I pay for delivery?\"", "yes"},
+           {"\"Can I return shoes?\"", "\"Can I return shoes without the receipt?\"", "no"}}},
+         {"你比较顾客提出的两个问题。只有当同一个答案对两个问题都正确且完整时才回答“是”。数字、产品"
+          "、地点、时间、方向、条件不同，或者有否定，"
+          "都回答“否”。只回答一个字：是或否。",
+          "问题一：",
+          "\n问题二：",
+          "\n答案相同吗？",
+          {{"\"怎么重置密码？\"", "\"我忘了密码，怎样设置新的？\"", "是"},
+           {"\"怎么开通漫游？\"", "\"怎么关闭漫游？\"", "否"},
+           {"\"运费多少钱？\"", "\"寄送要付多少费用？\"", "是"},
+           {"\"鞋子能退吗？\"", "\"没有小票鞋子能退吗？\"", "否"}}}},
+    [JUDGE_ANSWERS] = {{"You compare two answers to a customer's question. Say yes if they tell "
+                        "the customer the same: the same facts, numbers, steps and "
+                        "conditions, whatever the wording or length. Say no if they disagree. "
+                        "Answer with one word: yes or no.",
+                        "A: ",
+                        "\nB: ",
+                        "\nThe same facts?",
+                        {{"\"Click Forgot password on the sign-in page.\"",
+                          "\"On the login page choose 'Forgot password'.\"", "yes"},
+                         {"\"Returns are free for 30 days.\"",
+                          "\"You can return it free of charge within 14 days.\"", "no"},
+                         {"\"No, the warranty does not cover water damage.\"",
+                          "\"Water damage isn't covered by the warranty.\"", "yes"},
+                         {"\"Yes, you can cancel at any time.\"",
+                          "\"It cannot be cancelled once it has been sent.\"", "no"}}},
+                       {"你比较对同一个顾客问题的两个回答。如果它们告诉顾客的内容相同——事实、数字、"
+                        "步骤和条件都相同，不论措辞和长短——回答“是”。如果有矛盾，"
+                        "回答“否”。只回答一个字：是或否。",
+                        "回答一：",
+                        "\n回答二：",
+                        "\n内容相同吗？",
+                        {{"\"在登录页点击忘记密码。\"", "\"请在登录页面选择“忘记密码”。\"", "是"},
+                         {"\"30天内免费退货。\"", "\"14天之内可以免费退货。\"", "否"},
+                         {"\"保修不包括进水。\"", "\"进水损坏不在保修范围内。\"", "是"},
+                         {"\"可以随时取消。\"", "\"发货后不能取消。\"", "否"}}}}};
+
+static void message(struct buf *out, const char *role, struct str text)
+{
+    buf_printf(out, "{\"role\":\"%s\",\"content\":", role);
+    json_write_string(out, text);
+    buf_char(out, '}');
+}
+
+static void pair(struct buf *scratch, const struct wording *w, struct str a, struct str b)
+{
+    buf_clear(scratch);
+    buf_z(scratch, w->first);
+    buf_str(scratch, a);
+    buf_z(scratch, w->second);
+    buf_str(scratch, b);
+    buf_z(scratch, w->ask);
+}
+
+static struct str quoted(struct buf *scratch, struct str text)
+{
+    buf_clear(scratch);
+    json_write_string(scratch, text);
+    return buf_view(scratch);
+}
+
+void judge_prompt_write(struct buf *out, enum judge_task task, char language, struct str model,
+                        struct str stored, struct str asked)
+{
+    const struct wording *w = &wordings[task][language == 'z'];
+    struct buf text, a, b;
+    buf_init(&text, out->max);
+    buf_init(&a, out->max);
+    buf_init(&b, out->max);
+    buf_z(out, "{\"model\":");
+    json_write_string(out, model);
+    buf_z(out, ",\"messages\":[");
+    message(out, "system", str_of(w->system));
+    for (int i = 0; i < 4; i++) {
+        pair(&text, w, str_of(w->examples[i].a), str_of(w->examples[i].b));
+        buf_char(out, ',');
+        message(out, "user", buf_view(&text));
+        buf_char(out, ',');
+        message(out, "assistant", str_of(w->examples[i].verdict));
+    }
+    pair(&text, w, quoted(&a, stored), quoted(&b, asked));
+    buf_char(out, ',');
+    message(out, "user", buf_view(&text));
+    buf_z(out, "],\"max_tokens\":1,\"temperature\":0,\"logprobs\":true,\"top_logprobs\":20}");
+    out->failed |= text.failed || a.failed || b.failed;
+    buf_fini(&text);
+    buf_fini(&a);
+    buf_fini(&b);
+}
+
+/* --- reading */
+/* 1 yes, -1 no, 0 neither. */
+static int meaning(struct str token)
+{
+    static const char *const yes[] = {"yes", "y", "是", "是的", "同"}, *const no[] = {"no",  "n",
+                                                                                      "not", "否",
+                                                                                      "不",  "不是",
+                                                                                      "不同"};
+    token = str_trim(token);
+    if (token.n && (token.p[token.n - 1] == '.' || token.p[token.n - 1] == ',')) token.n--;
+    for (size_t i = 0; i < sizeof yes / sizeof *yes; i++)
+        if (str_ieq(token, str_of(yes[i]))) return 1;
+    for (size_t i = 0; i < sizeof no / sizeof *no; i++)
+        if (str_ieq(token, str_of(no[i]))) return -1;
+    return 0;
+}
+
+enum { TOKENS_READ_MAX = 100 };
+
+enum err judge_prompt_read(const json_t *reply, double *yes, struct errmsg *e)
+{
+    const json_t *choice = json_array_get(json_object_get(reply, "choices"), 0),
+                 *content = json_object_get(json_object_get(choice, "logprobs"), "content"),
+                 *top = json_object_get(json_array_get(content, 0), "top_logprobs");
+    double p[2] = {0, 0};
+    if (!json_is_object(choice))
+        return err_set(e, ERR_INVALID, "choices[0]: expected an object, not %s", json_kind(choice));
+    for (size_t i = 0; i < json_array_size(top) && i < TOKENS_READ_MAX; i++) {
+        const json_t *t = json_array_get(top, i), *logprob = json_object_get(t, "logprob");
+        int m = meaning(json_member_str(t, "token"));
+        if (m && json_is_number(logprob)) p[m > 0] += exp(json_number_value(logprob));
+    }
+    if (!json_array_size(top)) {
+        struct str said = json_member_str(json_object_get(choice, "message"), "content");
+        int m = meaning(said);
+        if (!m)
+            return err_set(e, ERR_INVALID,
+                           "no log probabilities, and the word is neither yes nor no");
+        p[m > 0] = 1;
+    }
+    if (!(p[0] + p[1] >= 0.1))
+        return err_set(e, ERR_INVALID, "neither yes nor no is likely (%.3f together)", p[0] + p[1]);
+    *yes = p[1] / (p[0] + p[1]);
+    return OK;
+}
+
+/* --- what the probability is worth */
+static const struct {
+    const char *in_name; /* part of the model's name, lower case */
+    struct judge_table en, zh;
+} measured[] = {
+    {"",
+     {{0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1}},
+     {{0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1}}},
+};
+
+struct judge_table judge_table_for(struct str model, char language)
+{
+    char lower[160];
+    size_t n = model.n < sizeof lower ? model.n : sizeof lower, i = 0;
+    for (size_t at = 0; at < n; at++)
+        lower[at] =
+            (char)(model.p[at] >= 'A' && model.p[at] <= 'Z' ? model.p[at] + 32 : model.p[at]);
+    while (measured[i].in_name[0] &&
+           str_find((struct str){lower, n}, str_of(measured[i].in_name)) < 0)
+        i++;
+    return language == 'z' ? measured[i].zh : measured[i].en;
+}
+
+double judge_calibrated(const struct judge_table *t, double yes)
+{
+    if (!(yes > 0)) return t->at[0];
+    if (yes >= 1) return t->at[10];
+    double x = yes * 10;
+    int i = (int)x;
+    return t->at[i] + (x - i) * (t->at[i + 1] - t->at[i]);
+}
