@@ -6,6 +6,7 @@
 #include "cache/knobs.h"
 #include "cache/library.h"
 #include "engine/engine_main.h"
+#include "engine/plan_main.h"
 #include "gateway/gateway_main.h"
 #include "up/probe.h"
 #include "up/up_main.h"
@@ -39,6 +40,8 @@ static const struct {
     const char *help;
 } commands[] = {
     {"engine", engine_main, "serve a GGUF model as an OpenAI-compatible server"},
+    {"plan", plan_main,
+     "tell what memory and speed a model will need and have, without loading it"},
     {"gateway", gateway_main,
      "answer from the cache, or ask an upstream: an OpenAI-compatible proxy"},
     {"up", up_main, "start and watch a private redis-server, an engine and the gateway"},

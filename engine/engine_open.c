@@ -144,7 +144,7 @@ static int or_default(int v, int preset)
 
 /* Every size from options and the file's header, before weights are read, so that a wrong one costs
  * no loading time. */
-static enum err resolve_sizes(const struct engine_options *o, struct engine_sizes *s,
+enum err engine_resolve_sizes(const struct engine_options *o, struct engine_sizes *s,
                               struct errmsg *e)
 {
     struct gguf *file;
@@ -232,7 +232,7 @@ enum err engine_open(struct engine **out, const struct engine_options *o, struct
     struct engine_sizes size;
     struct model *m;
     *out = NULL;
-    enum err code = resolve_sizes(o, &size, e);
+    enum err code = engine_resolve_sizes(o, &size, e);
     if (code) return code;
     struct model_options mo = {.n_threads = o->n_threads,
                                .block_tokens = size.block_size,

@@ -115,6 +115,9 @@ struct engine {
 };
 
 /* engine_open.c */
+/* Sizes with every default resolved, from options and the file's header alone. */
+MUST enum err engine_resolve_sizes(const struct engine_options *o, struct engine_sizes *s,
+                                   struct errmsg *e);
 MUST enum err engine_open_with(struct engine **out, const struct engine_forward *model,
                                const struct engine_sizes *size, struct errmsg *e);
 /* engine.c */

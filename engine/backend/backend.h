@@ -46,6 +46,8 @@ void weight_free(struct weight *w); /* NULL is fine */
 int weight_n_out(const struct weight *w);
 int weight_n_in(const struct weight *w);
 size_t weight_bytes(const struct weight *w); /* memory held, repacked */
+/* What weight_bytes will be on the widest instruction set; 0 for a type that cannot be computed with. Any thread. */
+size_t weight_bytes_planned(enum tensor_type type, int n_out, int n_in);
 
 /* out f32[n_rows][n_in] = row id[i] of w, exact values of the stored type; id in [0,n_out). (Also for position and type
  * embeddings.) The same weight may serve as the output head. accumulate: out += . */

@@ -114,6 +114,16 @@ static void lay_out(struct weight *w, int panel_rows)
                                 (runs + 7) / 8 * rows * (size_t)b.super);
 }
 
+size_t weight_bytes_planned(enum tensor_type type, int n_out, int n_in)
+{
+    if (!tensor_type_known((uint32_t)type)) return 0;
+    const struct backend widest = {.k = &kernels_avx512};
+    struct weight w = {
+        .type = type, .packing = packing_of(&widest, type), .n_out = n_out, .n_in = n_in};
+    lay_out(&w, kernels_avx512.panel_rows);
+    return weight_bytes(&w);
+}
+
 void weight_panel(const struct weight *w, int panel_i, struct panel *out)
 {
     *out = (struct panel){.p = w->panels + (size_t)panel_i * w->panel_bytes,

@@ -1,0 +1,229 @@
+/* plan.c - see plan.h. What is not weights or KV was fitted once to what a running engine holds and is tested against one. */
+#include "engine/plan.h"
+
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "engine/backend/backend.h"
+#include "engine/model/gguf.h"
+
+enum {
+    PROGRAM_BYTES = 20 << 20,     /* measured: code and libraries 12, HTTP front, logs and heap 8 */
+    TOKEN_BYTES = 64,             /* tables of the tokenizer a vocabulary entry, beside its text */
+    MERGE_BYTES = 24,             /* a merge rule */
+    MEAN_CONTEXT = 500,           /* tokens of a typical chat, for "expected" */
+    SAMPLER_BYTES_A_TOKEN = 12,   /* sampler.h */
+    ACTIVATION_EXTRA_PERCENT = 45 /* rounded activations a float row is also kept as */
+};
+
+const char *const plan_term_names[PLAN_TERMS] = {"weights", "kv",         "activations", "logits",
+                                                 "rope",    "vocabulary", "swap",        "program"};
+
+static uint64_t weight_of(const struct plan_linear *l)
+{
+    if (!l->weight) return 0;
+    uint64_t bias = l->bias ? (uint64_t)l->bias->dims[0] * 4 : 0;
+    return bias + weight_bytes_planned((enum tensor_type)l->weight->type, (int)l->weight->dims[1],
+                                       (int)l->weight->dims[0]);
+}
+
+static uint64_t macs_of(const struct plan_linear *l)
+{
+    return l->weight ? (uint64_t)l->weight->dims[0] * (uint64_t)l->weight->dims[1] : 0;
+}
+
+static void count_weights(struct plan *p, const struct model_plan *m)
+{
+    uint64_t layers = 0, macs = 0;
+    for (int i = 0; i < m->n_layer; i++) {
+        const struct plan_layer *l = &m->layers[i];
+        const struct plan_linear *all[] = {&l->q,    &l->k,  &l->v,   &l->attn_out,
+                                           &l->gate, &l->up, &l->down};
+        for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) {
+            layers += weight_of(all[k]);
+            macs += macs_of(all[k]);
+        }
+        layers += 8 * (uint64_t)m->n_embd;
+    }
+    struct plan_linear embed = {m->token_embd, NULL}, output = {m->output, NULL};
+    const struct plan_linear *head = m->output ? &output : &embed;
+    p->bytes[PLAN_WEIGHTS] = layers + weight_of(&embed) + weight_of(&output);
+    p->read_per_token = layers + weight_of(head);
+    p->macs_per_token = (double)(macs + macs_of(head));
+}
+
+static uint64_t text_bytes(const struct gguf *g)
+{
+    struct errmsg e;
+    struct str *tokens = NULL;
+    size_t n = 0, merges = 0;
+    uint64_t bytes = 0;
+    if (!gguf_str_array(g, "tokenizer.ggml.tokens", &tokens, &n, &e))
+        for (size_t i = 0; i < n; i++)
+            bytes += tokens[i].n + TOKEN_BYTES;
+    mem_free(tokens);
+    tokens = NULL;
+    if (!gguf_str_array(g, "tokenizer.ggml.merges", &tokens, &merges, &e))
+        bytes += merges * MERGE_BYTES;
+    mem_free(tokens);
+    return bytes;
+}
+
+void plan_make(struct plan *out, const struct model_plan *m, const struct engine_sizes *s,
+               const struct engine_options *o, const struct gguf *g)
+{
+    uint64_t rows = (uint64_t)s->max_batch,
+             wide = 2 * (uint64_t)m->n_embd + 2 * (uint64_t)m->n_head * (uint64_t)m->head_dim +
+                    2 * (uint64_t)m->n_kv_head * (uint64_t)m->head_dim + 2 * (uint64_t)m->n_ff;
+    *out = (struct plan){.max_len = s->max_len,
+                         .max_num_seqs = s->max_num_seqs,
+                         .block_size = s->block_size,
+                         .n_blocks = s->n_blocks,
+                         .arch = m->arch->name};
+    count_weights(out, m);
+    out->kv_bytes_per_token =
+        kv_bytes_per_token(o->kv_type, o->exact, m->n_layer, m->n_kv_head, m->head_dim);
+    out->kv_tokens = (int64_t)s->n_blocks * s->block_size;
+    out->full_length_seqs = s->n_blocks / ((s->max_len + s->block_size - 1) / s->block_size);
+    out->bytes[PLAN_KV] = out->kv_bytes_per_token * (uint64_t)out->kv_tokens;
+    out->bytes[PLAN_ACTIVATIONS] = rows * wide * 4 * (100 + ACTIVATION_EXTRA_PERCENT) / 100;
+    out->bytes[PLAN_LOGITS] =
+        (uint64_t)m->n_vocab *
+        (4 * (uint64_t)(s->max_num_seqs + s->draft_rows + 1) + SAMPLER_BYTES_A_TOKEN);
+    out->bytes[PLAN_ROPE] =
+        (uint64_t)s->max_len * (uint64_t)m->rope.dims * 4 * (m->rope.local_base > 0 ? 2 : 1);
+    out->bytes[PLAN_VOCABULARY] = text_bytes(g);
+    out->bytes[PLAN_SWAP] = o->swap_bytes;
+    out->bytes[PLAN_PROGRAM] = PROGRAM_BYTES;
+    for (int i = 0; i < PLAN_TERMS; i++)
+        out->total += out->bytes[i];
+}
+
+double plan_decode_bound(const struct plan *p, const struct plan_machine *m, int n_seqs,
+                         int n_context)
+{
+    if (m->read_bytes_per_s <= 0 || m->macs_per_s <= 0) return 0;
+    double bytes =
+        (double)p->read_per_token + (double)n_seqs * n_context * (double)p->kv_bytes_per_token;
+    double read_s = bytes / m->read_bytes_per_s,
+           compute_s = n_seqs * p->macs_per_token / m->macs_per_s;
+    return n_seqs / (read_s > compute_s ? read_s : compute_s);
+}
+
+double plan_prefill_bound(const struct plan *p, const struct plan_machine *m)
+{
+    return m->macs_per_s > 0 ? m->macs_per_s / p->macs_per_token : 0;
+}
+
+/* ---- words ---- */
+static double mib(uint64_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
+static int largest_term(const struct plan *p)
+{
+    int most = 0;
+    for (int i = 1; i < PLAN_TERMS; i++)
+        if (p->bytes[i] > p->bytes[most]) most = i;
+    return most;
+}
+
+/* The KV bytes that are left when everything else is as planned; 0: none. */
+static uint64_t kv_room(const struct plan *p, const struct plan_machine *m)
+{
+    uint64_t rest = p->total - p->bytes[PLAN_KV];
+    return m->memory_bytes > rest ? m->memory_bytes - rest : 0;
+}
+
+/* Options that give the KV cache `room` bytes; sequences get shorter where one of max_len would not fit any more. */
+static void write_way(struct buf *out, const struct plan *p, uint64_t room, uint64_t token_bytes,
+                      const char *flags)
+{
+    uint64_t block = token_bytes * (uint64_t)p->block_size,
+             tokens = room / block * (uint64_t)p->block_size;
+    buf_printf(out, "  --kv-bytes %llu%s", (unsigned long long)room, flags);
+    if (tokens < (uint64_t)p->max_len)
+        buf_printf(out, " --max-model-len %llu", (unsigned long long)tokens);
+    buf_printf(out, "   (%llu tokens in all)\n", (unsigned long long)tokens);
+}
+
+static void write_alternatives(const struct plan *p, const struct plan_machine *m, struct buf *out)
+{
+    uint64_t room = kv_room(p, m), tokens = room / p->kv_bytes_per_token;
+    buf_printf(out,
+               "\nIt does not fit: %.0f MiB are needed and %.0f MiB may be used. The largest "
+               "part is %s (%.0f MiB).\n",
+               mib(p->total), mib(m->memory_bytes), plan_term_names[largest_term(p)],
+               mib(p->bytes[largest_term(p)]));
+    if (tokens < (uint64_t)p->block_size) {
+        buf_printf(out,
+                   "Without any KV cache it still needs %.0f MiB. What would fit: a model with "
+                   "smaller weights (fewer bits or parameters); --max-num-seqs and "
+                   "--max-num-batched-tokens lower (logits %.0f MiB, activations %.0f MiB); more "
+                   "memory.\n",
+                   mib(p->total - p->bytes[PLAN_KV]), mib(p->bytes[PLAN_LOGITS]),
+                   mib(p->bytes[PLAN_ACTIVATIONS]));
+        return;
+    }
+    buf_printf(out, "Three ways that fit:\n");
+    write_way(out, p, room, p->kv_bytes_per_token, "");
+    write_way(out, p, room, (p->kv_bytes_per_token + 1) / 2 + p->kv_bytes_per_token / 32,
+              " --kv-cache-dtype int8");
+    struct plan fewer = *p;
+    char flags[80];
+    int seqs = p->max_num_seqs > 4 ? p->max_num_seqs / 4 : 1;
+    fewer.total -= p->bytes[PLAN_LOGITS] / 2 + p->bytes[PLAN_ACTIVATIONS] / 2;
+    snprintf(flags, sizeof flags, " --max-num-seqs %d --max-num-batched-tokens 64", seqs);
+    write_way(out, p, kv_room(&fewer, m), p->kv_bytes_per_token, flags);
+}
+
+void plan_write_text(const struct plan *p, const struct plan_machine *m, struct buf *out)
+{
+    buf_printf(out, "%s (%s)\n\nmemory                MiB\n", p->model, p->arch);
+    for (int i = 0; i < PLAN_TERMS; i++)
+        buf_printf(out, "  %-14s %8.1f\n", plan_term_names[i], mib(p->bytes[i]));
+    buf_printf(out, "  %-14s %8.1f   of %.0f that may be used\n\n", "total", mib(p->total),
+               mib(m->memory_bytes));
+    buf_printf(out, "KV cache: %lld tokens in %d blocks of %d, %llu bytes a token\n",
+               (long long)p->kv_tokens, p->n_blocks, p->block_size,
+               (unsigned long long)p->kv_bytes_per_token);
+    buf_printf(out, "  guaranteed at once: %d sequences of %d tokens; of %d tokens: %lld\n",
+               p->full_length_seqs, p->max_len, MEAN_CONTEXT,
+               (long long)(p->kv_tokens / (MEAN_CONTEXT + p->block_size / 2)));
+    if (m->read_bytes_per_s > 0) {
+        buf_printf(out,
+                   "\nspeed this machine cannot exceed (%.1f GB/s read, %.0f GMAC/s measured)\n",
+                   m->read_bytes_per_s / 1e9, m->macs_per_s / 1e9);
+        for (int n = 1; n <= p->max_num_seqs; n *= 4)
+            buf_printf(out, "  %2d decoding together  %8.0f tokens/s\n", n,
+                       plan_decode_bound(p, m, n, MEAN_CONTEXT));
+        double prefill = plan_prefill_bound(p, m);
+        buf_printf(out,
+                   "  reading a prompt      %8.0f tokens/s; first token of 512 unseen ones after "
+                   "%.0f ms\n",
+                   prefill, 512e3 / prefill);
+    }
+    if (p->total > m->memory_bytes) write_alternatives(p, m, out);
+}
+
+void plan_write_json(const struct plan *p, const struct plan_machine *m, struct buf *out)
+{
+    buf_printf(out, "{\"arch\":\"%s\",\"fits\":%s", p->arch,
+               p->total <= m->memory_bytes ? "true" : "false");
+    for (int i = 0; i < PLAN_TERMS; i++)
+        buf_printf(out, ",\"%s_bytes\":%llu", plan_term_names[i], (unsigned long long)p->bytes[i]);
+    buf_printf(out,
+               ",\"total_bytes\":%llu,\"memory_bytes\":%llu,\"kv_tokens\":%lld,\"kv_bytes_per_"
+               "token\":%llu,\"full_length_seqs\":%d",
+               (unsigned long long)p->total, (unsigned long long)m->memory_bytes,
+               (long long)p->kv_tokens, (unsigned long long)p->kv_bytes_per_token,
+               p->full_length_seqs);
+    if (m->read_bytes_per_s > 0)
+        buf_printf(out,
+                   ",\"read_bytes_per_s\":%.0f,\"macs_per_s\":%.0f,\"decode_bound\":%.1f,\"prefill_"
+                   "bound\":%.1f",
+                   m->read_bytes_per_s, m->macs_per_s, plan_decode_bound(p, m, 1, MEAN_CONTEXT),
+                   plan_prefill_bound(p, m));
+    buf_z(out, "}\n");
+}

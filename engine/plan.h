@@ -1,0 +1,51 @@
+/* plan.h - the arithmetic of memory and speed: what an engine with these sizes will hold, how many sequences that is, and which speeds a
+ * machine cannot exceed with it. From a GGUF file's header alone.
+ * Pure; any thread.
+ * Source of the speed bounds: roofline model, Williams et al. 2009. */
+#ifndef DEJA_ENGINE_PLAN_H
+#define DEJA_ENGINE_PLAN_H
+#include "base/buf.h"
+#include "engine/engine_private.h"
+#include "engine/model/model_plan.h"
+
+enum plan_term {
+    PLAN_WEIGHTS,
+    PLAN_KV,
+    PLAN_ACTIVATIONS, /* of the largest step */
+    PLAN_LOGITS,      /* and the sampler's work memory */
+    PLAN_ROPE,
+    PLAN_VOCABULARY,
+    PLAN_SWAP,    /* blocks kept in host memory */
+    PLAN_PROGRAM, /* code, libraries, small things */
+    PLAN_TERMS
+};
+extern const char *const plan_term_names[PLAN_TERMS];
+
+struct plan_machine {
+    uint64_t memory_bytes;               /* what may be used */
+    double read_bytes_per_s, macs_per_s; /* measured; 0 = unknown */
+};
+
+struct plan {
+    const char *model, *arch;
+    uint64_t bytes[PLAN_TERMS], total;
+    uint64_t kv_bytes_per_token,
+        read_per_token; /* read_per_token: weights that one decoded token streams */
+    double macs_per_token;
+    int max_len, max_num_seqs, block_size, n_blocks;
+    int64_t kv_tokens;
+    int full_length_seqs; /* guaranteed at once, each max_len long */
+};
+
+/* s: engine_resolve_sizes of o and this file. */
+void plan_make(struct plan *out, const struct model_plan *m, const struct engine_sizes *s,
+               const struct engine_options *o, const struct gguf *g);
+/* Bounds of decoding n_seqs sequences of n_context tokens together, and of reading a prompt: tokens a second over all. */
+double plan_decode_bound(const struct plan *p, const struct plan_machine *m, int n_seqs,
+                         int n_context);
+double plan_prefill_bound(const struct plan *p, const struct plan_machine *m);
+/* A table for people, or one JSON object. Says which term is too big, and three ways that fit, when total exceeds the memory. */
+void plan_write_text(const struct plan *p, const struct plan_machine *m, struct buf *out);
+void plan_write_json(const struct plan *p, const struct plan_machine *m, struct buf *out);
+
+#endif
