@@ -83,6 +83,14 @@ void mem_free_huge(void *p, size_t n)
     if (p) munmap(p, huge_round(n));
 }
 
+bool mem_populate(void *p, size_t n)
+{
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+    return !n || !madvise(p, huge_round(n), MADV_POPULATE_WRITE);
+}
+
 struct chunk {
     struct chunk *next;
     size_t used, cap;

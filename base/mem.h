@@ -3,6 +3,7 @@
  * Threading: any thread; an arena belongs to one. */
 #ifndef DEJA_BASE_MEM_H
 #define DEJA_BASE_MEM_H
+#include <stdbool.h>
 #include <stddef.h>
 
 void *xmalloc(size_t n);
@@ -19,6 +20,8 @@ void mem_free(void *p);
  * NULL when refused. Free with mem_free_huge and the same n. */
 void *mem_alloc_huge(size_t n);
 void mem_free_huge(void *p, size_t n);
+/* Backs all of a region with memory now, so that a running process does not grow. False: the system has not so much (or cannot tell). */
+bool mem_populate(void *p, size_t n);
 
 /* Bump allocator: everything lives until arena_free. Bounded: alloc returns NULL once bytes_max is passed. */
 struct arena;

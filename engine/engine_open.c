@@ -77,6 +77,8 @@ static enum err make_memory(struct engine *g, struct errmsg *e)
     g->logits = try_malloc(n_logits * sizeof(float));
     g->logits_copy = try_malloc(n_vocab * sizeof(float));
     g->host = mem_alloc_huge(host_bytes);
+    if (g->host && !mem_populate(g->host, host_bytes))
+        log_warn("engine", "the swap space's memory is taken as it is used");
     if (g->logits && g->logits_copy && (g->host || !host_bytes)) return OK;
     return err_set(e, ERR_FULL, "no memory for %zu bytes of logits and %zu of swap space",
                    n_logits * sizeof(float), host_bytes);

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 
 enum { BLOCK_TOKENS_MAX = 256, ROWS_PER_TASK = 16 };
@@ -77,6 +78,8 @@ enum err kv_new(struct kv **out, struct backend *be, const struct kv_options *o,
         return err_set(e, ERR_FULL, "no memory for %d KV blocks of %d tokens (%zu bytes)",
                        o->n_blocks, o->block_tokens, want);
     }
+    if (!mem_populate(kv->p, kv->bytes + KV_SLACK_BYTES))
+        log_warn("backend", "the KV cache's memory is taken as it is used");
     *out = kv;
     return OK;
 }
