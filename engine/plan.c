@@ -129,10 +129,10 @@ static int largest_term(const struct plan *p)
     return most;
 }
 
-/* The KV bytes that are left when everything else is as planned; 0: none. */
+/* The KV bytes that are left without swap space, everything else as planned; 0: none. */
 static uint64_t kv_room(const struct plan *p, const struct plan_machine *m)
 {
-    uint64_t rest = p->total - p->bytes[PLAN_KV];
+    uint64_t rest = p->total - p->bytes[PLAN_KV] - p->bytes[PLAN_SWAP];
     return m->memory_bytes > rest ? m->memory_bytes - rest : 0;
 }
 
@@ -142,7 +142,8 @@ static void write_way(struct buf *out, const struct plan *p, uint64_t room, uint
 {
     uint64_t block = token_bytes * (uint64_t)p->block_size,
              tokens = room / block * (uint64_t)p->block_size;
-    buf_printf(out, "  --kv-bytes %llu%s", (unsigned long long)room, flags);
+    buf_printf(out, "  --kv-bytes %llu%s%s", (unsigned long long)room, flags,
+               p->bytes[PLAN_SWAP] ? " --swap-space 0" : "");
     if (tokens < (uint64_t)p->max_len)
         buf_printf(out, " --max-model-len %llu", (unsigned long long)tokens);
     buf_printf(out, "   (%llu tokens in all)\n", (unsigned long long)tokens);
@@ -158,12 +159,13 @@ static void write_alternatives(const struct plan *p, const struct plan_machine *
                mib(p->bytes[largest_term(p)]));
     if (tokens < (uint64_t)p->block_size) {
         buf_printf(out,
-                   "Without any KV cache it still needs %.0f MiB. What would fit: a model with "
+                   "Without any KV cache and swap space it still needs %.0f MiB. What would fit: a "
+                   "model with "
                    "smaller weights (fewer bits or parameters); --max-num-seqs and "
                    "--max-num-batched-tokens lower (logits %.0f MiB, activations %.0f MiB); more "
                    "memory.\n",
-                   mib(p->total - p->bytes[PLAN_KV]), mib(p->bytes[PLAN_LOGITS]),
-                   mib(p->bytes[PLAN_ACTIVATIONS]));
+                   mib(p->total - p->bytes[PLAN_KV] - p->bytes[PLAN_SWAP]),
+                   mib(p->bytes[PLAN_LOGITS]), mib(p->bytes[PLAN_ACTIVATIONS]));
         return;
     }
     buf_printf(out, "Three ways that fit:\n");

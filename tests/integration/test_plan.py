@@ -41,7 +41,7 @@ class Plan(unittest.TestCase):
     def test_a_model_that_never_fits_is_told_so(self):
         r = plan("--model", TINY, "--memory", "1000000")
         self.assertEqual(r.returncode, 1)
-        self.assertIn("Without any KV cache", r.stdout)
+        self.assertIn("Without any KV cache and swap space", r.stdout)
 
     def test_wrong_options_and_files_say_what_is_wrong(self):
         for args, status, words in (((), 2, "model"), (("--model", TINY, "--memory", "x"), 2, "number of bytes"),
