@@ -106,10 +106,9 @@ int plan_main(int argc, char **argv)
     if (!code) code = conf_read_args(c, argc, left, &e);
     int status = WRONG_OPTIONS;
     if (code == ERR_CANCELLED) {
-        puts("deja plan --model FILE.gguf [options of deja engine] [--memory BYTES] "
-             "[--no-self-test] [--json]\n"
-             "tells the memory such an engine will hold and the speed this machine allows; nothing "
-             "is loaded.");
+        fprintf(stdout, "deja plan --model FILE.gguf [options of deja engine] [--memory BYTES] "
+                        "[--no-self-test] [--json]\ntells the memory such an engine will hold and "
+                        "the speed this machine allows; nothing is loaded.\n");
         status = 0;
     } else if (code || (code = server_options_read(c, &o, &e))) {
         fprintf(stderr, "deja plan: %s\n", e.text);
