@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/engine_private.h"
+#include "engine/grammar/grammar.h"
 
 const struct model_info *engine_model(const struct engine *g)
 {
@@ -29,6 +30,7 @@ void request_free(struct request *r)
     for (int i = 0; i < r->n_choices; i++) {
         sampler_free(r->choices[i].sampler);
         drafts_free(r->choices[i].drafts);
+        grammar_state_free(r->choices[i].form);
         mem_free(r->choices[i].tokens);
     }
     mem_free(r);
@@ -72,11 +74,11 @@ static enum err fill_choice(struct engine *g, struct request *r, int i,
     if (!c->tokens) return err_set(e, ERR_FULL, "no memory for %d tokens", r->n_limit);
     memcpy(c->tokens, o->prompt, (size_t)o->n_prompt * sizeof *c->tokens);
     enum err code = sampler_new(&c->sampler, &sampling, g->model.n_vocab, e);
-    if (!code) sampler_prompt(c->sampler, o->prompt, o->n_prompt);
-    if (!code && g->speculator) {
-        c->drafts = drafts_new(o->expected, o->n_expected);
-        if (!c->drafts) code = err_set(e, ERR_FULL, "no memory for drafts");
-    }
+    if (code) return code;
+    sampler_prompt(c->sampler, o->prompt, o->n_prompt);
+    if (o->grammar) c->form = grammar_state_new(o->grammar);
+    if (g->speculator) c->drafts = drafts_new(o->expected, o->n_expected);
+    if (g->speculator && !c->drafts) code = err_set(e, ERR_FULL, "no memory for drafts");
     return code;
 }
 
@@ -123,7 +125,7 @@ enum err engine_submit(struct engine *g, const struct engine_submit_options *o, 
     r->n_limit = o->n_prompt + (o->max_tokens > 0 && o->max_tokens < room ? o->max_tokens : room);
     r->scope = (struct prefix_scope){.adapter = o->adapter, .salt = o->salt};
     r->priority = o->priority;
-    r->ignore_end = o->ignore_end;
+    r->ignore_end = o->ignore_end && !o->grammar;
     r->n_end_ids = o->n_end_ids;
     if (o->n_end_ids) memcpy(r->end_ids, o->end_ids, (size_t)o->n_end_ids * sizeof *o->end_ids);
     r->on_token = o->on_token;

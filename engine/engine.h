@@ -12,6 +12,7 @@
 
 struct engine;
 struct engine_request;
+struct grammar;
 
 struct engine_options {
     const char *model_path;
@@ -80,6 +81,9 @@ struct engine_submit_options {
     const int32_t *end_ids;
     int n_end_ids;
     bool ignore_end;
+    /* Every choice's text has this form; NULL = free. A reference is taken. End tokens are those of its vocabulary (ignore_end has no
+     * say), and a choice whose text must end there ends without one. */
+    struct grammar *grammar;
     /* Step thread. on_token: return false to stop this choice here with ENGINE_STOP (a stop string was completed).
      * on_end: once per choice, the last call for it; after the last choice's on_end the request is gone. */
     bool (*on_token)(void *arg, const struct engine_token *t);

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "engine/engine_private.h"
+#include "engine/grammar/grammar.h"
 #include "engine/kv_disk.h"
 #include "engine/kv_tier.h"
 #include "engine/model/gguf.h"
@@ -307,6 +308,7 @@ void engine_close(struct engine *g)
     mem_free_huge(g->host, (size_t)g->size.n_host * g->model.block_bytes);
     sampler_scratch_free(g->scratch);
     speculator_free(g->speculator);
+    grammar_run_free(g->forms);
     pthread_mutex_destroy(&g->lock);
     pthread_cond_destroy(&g->wake);
     if (g->model.close) g->model.close(g->model.arg);

@@ -57,6 +57,7 @@ struct choice {
     struct sampler *sampler;
     struct drafts *drafts; /* NULL without speculation */
     int n_drafted, n_accepted;
+    struct grammar_state *form; /* where its text stands in the request's grammar; NULL = free */
     bool ended;
 };
 
@@ -111,6 +112,7 @@ struct engine {
     struct engine_stats count;     /* counters only */
     double rows_per_s;             /* exponential mean */
     struct speculator *speculator; /* NULL = none */
+    struct grammar_run *forms;     /* NULL until a choice has a form */
     struct pace pace;
 };
 

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "engine/engine_private.h"
+#include "engine/grammar/grammar.h"
 
 static void count_time(const struct choice *c, struct engine_end *end)
 {
@@ -67,27 +68,36 @@ static bool is_end(const struct request *r, int32_t id)
     return false;
 }
 
+static struct grammar_run *forms(struct engine *g)
+{
+    if (!g->forms) g->forms = grammar_run_new(0);
+    return g->forms;
+}
+
 /* c's next token from its row of logits. False: it is the last one, for the reason in *end. */
 static bool say(struct engine *g, struct choice *c, float *logits, int32_t *token,
                 enum engine_finish *end)
 {
     struct request *r = c->request;
     struct sampler_pick_out pick;
+    const uint32_t *allowed = c->form ? grammar_mask(forms(g), c->form, NULL) : NULL;
     *end = ENGINE_FAILED;
-    if (sampler_pick(c->sampler, g->scratch, logits, NULL, &pick)) return false;
+    if (sampler_pick(c->sampler, g->scratch, logits, allowed, &pick)) return false;
     *token = pick.token;
     *end = ENGINE_STOP;
     sampler_accept(c->sampler, pick.token);
     if (!c->n_generated) c->first_us = clock_us();
     if (!c->n_generated++ && !c->index) g->count.prompt_tokens += (uint64_t)r->n_prompt;
     g->count.generated_tokens++;
+    if (c->form) ASSERT(grammar_accept(g->forms, c->form, pick.token));
     if (is_end(r, pick.token)) return false;
     struct engine_token t = {.choice = c->index,
                              .id = pick.token,
                              .logprob = pick.logprob,
                              .top = pick.top,
                              .n_top = pick.n_top};
-    return !r->on_token || r->on_token(r->arg, &t);
+    bool more = !r->on_token || r->on_token(r->arg, &t);
+    return more && !(c->form && grammar_must_end(g->forms, c->form));
 }
 
 /* Samples c's rows[1 + n_draft][n_vocab] in order, as long as what is said is what was drafted: the text is the one that would have

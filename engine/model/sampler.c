@@ -328,6 +328,18 @@ static int32_t pick_random(struct sampler *s, const float *logits, float max,
     return list[n - 1].token;
 }
 
+/* A word at a time: most masks are nearly all ones or nearly all zeros. */
+static void keep_allowed(float *logits, int n_vocab, const uint32_t *allowed)
+{
+    for (int from = 0; from < n_vocab; from += 32) {
+        uint32_t bits = allowed[from / 32];
+        int n = n_vocab - from < 32 ? n_vocab - from : 32;
+        if (bits == UINT32_MAX) continue;
+        for (int i = 0; i < n; i++)
+            logits[from + i] = bits >> i & 1 ? logits[from + i] : -INFINITY;
+    }
+}
+
 enum err sampler_pick(struct sampler *s, struct sampler_scratch *scratch, float *logits,
                       const uint32_t *allowed, struct sampler_pick_out *out)
 {
@@ -340,9 +352,7 @@ enum err sampler_pick(struct sampler *s, struct sampler_scratch *scratch, float 
         log_sum = report_top(s, logits, out);
         memcpy(scratch->raw, logits, (size_t)s->n_vocab * sizeof *logits);
     }
-    if (allowed)
-        for (int t = 0; t < s->n_vocab; t++)
-            if (!(allowed[t / 32] >> (t % 32) & 1)) logits[t] = -INFINITY;
+    if (allowed) keep_allowed(logits, s->n_vocab, allowed);
     for (int i = 0; i < p->n_bias; i++)
         logits[p->bias[i].token] += p->bias[i].bias;
     if (penalised) penalise(s, logits);
