@@ -30,6 +30,29 @@ struct openai_bias {
 
 enum { OPENAI_STOPS_MAX = 4, OPENAI_N_MAX = 16 };
 
+/* The form the answer must have. Read for OPENAI_ENGINE only. */
+enum openai_format_kind {
+    OPENAI_FORMAT_TEXT, /* any */
+    OPENAI_FORMAT_JSON_OBJECT,
+    OPENAI_FORMAT_SCHEMA,
+    OPENAI_FORMAT_REGEX,
+    OPENAI_FORMAT_CHOICE
+};
+struct openai_format {
+    enum openai_format_kind kind;
+    const json_t *schema;  /* object or boolean, borrowed from the body like the next two */
+    const json_t *choices; /* array of strings, none empty */
+    struct str regex;
+    bool strict;
+    const char *path; /* where it stands in the body: "response_format.json_schema.schema" */
+};
+enum openai_tool_choice {
+    OPENAI_TOOLS_AUTO,
+    OPENAI_TOOLS_NONE,
+    OPENAI_TOOLS_REQUIRED,
+    OPENAI_TOOLS_NAMED
+};
+
 /* Everything checked for type and range; NULL JSON values mean "not given". Strings are borrowed from body. */
 struct openai_request {
     enum openai_kind kind;
@@ -39,6 +62,10 @@ struct openai_request {
     const json_t *prompt;   /* completions: string, array of strings, or token array(s) */
     const json_t *input;    /* embeddings: the same */
     const json_t *tools;    /* array or NULL */
+    enum openai_tool_choice tool_choice; /* AUTO when not given */
+    struct str tool_name;                /* with OPENAI_TOOLS_NAMED */
+    bool parallel_tool_calls;            /* true */
+    struct openai_format format;
     bool stream, include_usage;
     int n;                                                          /* 1 */
     int max_tokens;                                                 /* -1 = not given */

@@ -17,6 +17,7 @@ bool openai_refuse(const struct openai_check *c, const char *param, const char *
 bool openai_refuse_type(const struct openai_check *c, const char *param, const char *expected,
                         const json_t *got);
 
+bool openai_check_format(const struct openai_check *c);
 bool openai_check_messages(const struct openai_check *c);
 bool openai_check_tools(const struct openai_check *c); /* tools, tool_choice, functions */
 

@@ -244,6 +244,7 @@ static bool check_choice(const struct openai_check *c)
     const json_t *v = member(c->r->body, "tool_choice");
     if (!v) return true;
     struct str word = json_str(v);
+    if (str_eqz(word, "none")) c->r->tool_choice = OPENAI_TOOLS_NONE;
     if (str_eqz(word, "none") || str_eqz(word, "auto")) return true;
     if (word.p && !str_eqz(word, "required"))
         return openai_refuse(c, "tool_choice", "invalid_value",
@@ -253,11 +254,13 @@ static bool check_choice(const struct openai_check *c)
                                   v);
     if (!c->r->tools)
         return openai_refuse(c, "tool_choice", "invalid_value", "allowed only with tools");
-    if (c->strict == OPENAI_ENGINE)
-        return openai_refuse(c, "tool_choice", "unsupported_value",
-                             "this engine cannot force a tool call: expected \"auto\" or \"none\"");
-    if (!str_eqz(json_member_str(v, "type"), "function")) return true;
-    struct str name = json_member_str(json_object_get(v, "function"), "name");
+    c->r->tool_choice = word.p ? OPENAI_TOOLS_REQUIRED : OPENAI_TOOLS_NAMED;
+    if (word.p) return true;
+    if (!str_eqz(json_member_str(v, "type"), "function"))
+        return c->strict != OPENAI_ENGINE ||
+               openai_refuse(c, "tool_choice", "unsupported_value",
+                             "type: this engine knows only \"function\"");
+    struct str name = c->r->tool_name = json_member_str(json_object_get(v, "function"), "name");
     if (!name.n)
         return openai_refuse(c, "tool_choice", "invalid_type",
                              "function.name: expected the name of a tool");
@@ -283,5 +286,6 @@ bool openai_check_tools(const struct openai_check *c)
         return openai_refuse(c, "functions", "unsupported_value", "this engine knows only tools");
     if (parallel && !json_is_boolean(parallel))
         return openai_refuse_type(c, "parallel_tool_calls", "true or false", parallel);
+    c->r->parallel_tool_calls = !json_is_false(parallel);
     return check_choice(c);
 }

@@ -1,5 +1,5 @@
 /* openai_parse.c - reads a request body strictly: type and range of every known option, with the place of a mistake in the message.
- * null is the same as absent; unknown fields are left alone; the "cache" member is taken out. Messages and tools: openai_messages.c.
+ * null is the same as absent; unknown fields are left alone; the "cache" member is taken out. Messages and tools: openai_messages.c; the answer's form: openai_format.c.
  * Decided where servers differ: max_tokens and max_completion_tokens together -> the smaller one; an integral real (8.0) is an integer;
  * an empty stop string stops nothing; tool_choice "none"/"auto" without tools passes. Pure, allocation aside. */
 #include <math.h>
@@ -280,27 +280,6 @@ static bool check_bias(const struct openai_check *c)
     return true;
 }
 
-static bool check_response_format(const struct openai_check *c)
-{
-    const json_t *v = given(c, "response_format");
-    if (!v) return true;
-    if (!json_is_object(v))
-        return openai_refuse_type(c, "response_format", "an object like {\"type\":\"text\"}", v);
-    struct str type = json_member_str(v, "type");
-    if (!type.p)
-        return openai_refuse(c, "response_format", "invalid_type",
-                             "type: expected a string, got %s",
-                             json_kind(json_object_get(v, "type")));
-    if (c->strict == OPENAI_ENGINE && !str_eqz(type, "text"))
-        return openai_refuse(c, "response_format", "unsupported_value",
-                             "this engine knows only {\"type\":\"text\"}");
-    if (str_eqz(type, "json_schema") && !json_is_object(json_object_get(v, "json_schema")))
-        return openai_refuse(c, "response_format", "invalid_type",
-                             "json_schema: expected an object, got %s",
-                             json_kind(json_object_get(v, "json_schema")));
-    return true;
-}
-
 static bool check_labels(const struct openai_check *c)
 {
     const json_t *user = given(c, "user"), *metadata = given(c, "metadata");
@@ -488,7 +467,7 @@ static bool check_body(const struct openai_check *c)
     if (c->r->kind == OPENAI_EMBEDDING)
         return check_numbers(c) && check_labels(c) && check_embedding(c) && take_cache(c);
     return check_numbers(c) && check_n(c) && check_stream(c) && check_stop(c) &&
-           check_logprobs(c) && check_bias(c) && check_response_format(c) && check_labels(c) &&
+           check_logprobs(c) && check_bias(c) && openai_check_format(c) && check_labels(c) &&
            (c->r->kind == OPENAI_CHAT ? (openai_check_messages(c) && openai_check_tools(c))
                                       : check_completion(c)) &&
            take_cache(c);
@@ -521,7 +500,8 @@ enum err openai_parse(struct openai_request *out, enum openai_kind kind, struct 
                                    .top_p = 1,
                                    .repetition_penalty = 1,
                                    .cache_ttl_s = -1,
-                                   .cache_max_age_s = -1};
+                                   .cache_max_age_s = -1,
+                                   .parallel_tool_calls = true};
     if (json_parse_at(body, 0, &out->body, &at, &why)) return refuse_text(e, body, at, &why);
     struct openai_check c = {out, strict, e};
     bool fine = json_is_object(out->body) ? check_body(&c) : false;

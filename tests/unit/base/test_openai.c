@@ -196,8 +196,9 @@ TEST(the_engine_refuses_what_it_cannot_do_and_the_gateway_passes_it)
     static const struct refusal rows[] = {
         {OPENAI_CHAT, CHAT(",\"n\":17"), "n", "invalid_value",
          "n: 17 is out of range: expected an integer from 1 to 16"},
-        {OPENAI_CHAT, CHAT(",\"response_format\":{\"type\":\"json_object\"}"), "response_format",
-         "unsupported_value", "response_format: this engine knows only {\"type\":\"text\"}"},
+        {OPENAI_CHAT, CHAT(",\"response_format\":{\"type\":\"grammar\"}"), "response_format",
+         "unsupported_value",
+         "response_format: type: expected text, json_object, json_schema or regex"},
         {OPENAI_CHAT,
          MESSAGES("{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":"
                   "\"x\"}}]}"),
@@ -212,9 +213,9 @@ TEST(the_engine_refuses_what_it_cannot_do_and_the_gateway_passes_it)
          "tools: [0].type: this engine knows only \"function\""},
         {OPENAI_CHAT,
          CHAT(",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"tool_choice\":"
-              "\"required\""),
+              "{\"type\":\"allowed_tools\"}"),
          "tool_choice", "unsupported_value",
-         "tool_choice: this engine cannot force a tool call: expected \"auto\" or \"none\""},
+         "tool_choice: type: this engine knows only \"function\""},
         {OPENAI_COMPLETION, STR("{\"model\":\"m\",\"prompt\":\"a\",\"suffix\":\"b\"}"), "suffix",
          "unsupported_value", "suffix: this engine cannot insert before a suffix"},
         {OPENAI_COMPLETION, STR("{\"model\":\"m\",\"prompt\":[\"a\",\"b\"],\"n\":9}"), "prompt",
