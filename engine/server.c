@@ -307,6 +307,7 @@ static enum err open_text(struct server *s, struct errmsg *e)
     if (!s->n_end_ids)
         log_warn("engine",
                  "the model names no end token: answers end at max_tokens or a stop string only");
+    s->forms = forms_new(s);
     return OK;
 }
 
@@ -386,6 +387,7 @@ static void free_server(void *arg)
     server_drain_events(s);
     encoder_close(s->encoder);
     chat_template_free(s->template);
+    forms_free(s->forms);
     tokenizer_free(s->tokenizer);
     server_metrics_free(s->series);
     metrics_free(s->metrics);

@@ -14,8 +14,11 @@
 #include "engine/text/chat_template.h"
 #include "engine/text/stream_text.h"
 #include "engine/text/tokenizer.h"
+#include "engine/toolcall.h"
 
 struct encoder;
+struct grammar;
+struct server_forms;
 struct server_metrics;
 
 enum {
@@ -36,6 +39,7 @@ struct server {
         encoder; /* NULL: no /v1/embeddings. embed_workers' thread only, but for its read-only facts */
     struct tokenizer *tokenizer;
     struct chat_template *template; /* NULL: the model has none */
+    struct server_forms *forms;     /* grammars, and how this model writes tool calls */
     char bos[64], eos[64];
     int32_t end_ids[ENGINE_END_IDS_MAX];
     int n_end_ids;
@@ -83,6 +87,12 @@ struct logged_token { /* a token whose log-probability is to be told once its te
     size_t from; /* byte of the choice's raw text where it begins */
 };
 
+struct call_out { /* a tool call of an answer */
+    char id[40];
+    struct str name;      /* in the request */
+    struct buf arguments; /* collected; empty where they were streamed */
+};
+
 struct choice_out {
     /* step thread, from submit to the end */
     struct stream_text *assembler;
@@ -92,8 +102,13 @@ struct choice_out {
     struct buf text;             /* whole answer (not streamed) */
     struct logged_token *logged; /* [n_logged], only when log-probabilities are wanted */
     size_t n_logged, cap_logged, n_told;
-    size_t fed, out;    /* raw bytes of tokens seen; released */
-    size_t text_offset; /* characters before the next logged token (completions) */
+    size_t fed, out;           /* raw bytes of tokens seen; released */
+    size_t text_offset;        /* characters before the next logged token (completions) */
+    struct toolcall *toolcall; /* NULL: the text is content as it is */
+    struct exchange *exchange; /* whose it is, for the parser's events */
+    int index;
+    struct call_out *calls; /* [n_calls] */
+    int n_calls;
     bool ended;
     enum engine_finish finish;
     uint64_t last_token_us;
@@ -127,6 +142,9 @@ struct exchange {
     struct choice_out choices[SERVER_CHOICES_MAX];
     int n_choices, n_open; /* n_open: choices still in the engine */
     bool on_worker, streaming;
+    bool calls_on;             /* tools are given and may be called */
+    bool marker_in_prompt;     /* the prompt ends with what begins a call */
+    struct grammar *grammar;   /* what the text must be; NULL = free */
     struct openai_error error; /* status 0 = none; set by preparation (maybe on a worker) */
     int64_t prompt_tokens, completion_tokens, cached_tokens, drafted_tokens, accepted_tokens;
     float *vectors; /* embeddings: [n_texts][dim] */
@@ -160,6 +178,25 @@ size_t prompt_bytes(const struct exchange *x);
 /* A prompt as "echo" gives it back: its text as it came, or what its token ids mean. */
 void prompt_echo(const struct exchange *x, int prompt, struct buf *out);
 
+/* server_form.c */
+struct server_forms *forms_new(struct server *s); /* once engine and tokenizer are there */
+void forms_free(struct server_forms *f);          /* NULL is fine */
+enum toolcall_form forms_toolcall(const struct server_forms *f);
+/* Does the request demand a form of its text? Finding the grammar may take long: on a worker then. */
+bool form_needed(const struct exchange *x);
+void form_prepare(
+    struct exchange *x); /* fills x->grammar and ends the prompts, or fills x->error */
+/* A token's text as it counts in an answer: with the marks of tool calls where they may come. Any thread. */
+struct str exchange_token_bytes(const struct exchange *x, int32_t id);
+
+/* server_tools.c: for templates that know no tools */
+void tools_into_messages(const struct exchange *x, json_t *messages);
+
+/* server_calls.c */
+void calls_open(struct exchange *x, int choice);
+void calls_free(struct choice_out *c);
+void calls_write(const struct choice_out *c, struct buf *out); /* ,"tool_calls":[..] or nothing */
+
 /* server_submit.c */
 bool exchange_submit(struct exchange *x); /* false: x->error says why, nothing is in the engine */
 
@@ -171,6 +208,10 @@ void write_end(struct exchange *x, struct token_event *ev);
 void write_whole(struct exchange *x); /* all choices have ended */
 void write_stream_tail(struct exchange *x);
 const char *finish_name(enum engine_finish f);
+void write_text(struct exchange *x, int choice, struct str text); /* a streamed piece of content */
+/* A chunk with another delta: append its JSON object to what begin returns. */
+struct buf *write_delta_begin(struct exchange *x, int choice);
+void write_delta_end(struct exchange *x, struct buf *b);
 /* server_logprobs.c */
 void logprobs_add(struct exchange *x, struct choice_out *c, const struct token_event *ev);
 /* "null" when none were asked for; else those of the tokens whose text is out (all: of the rest too) and that were not told yet. */

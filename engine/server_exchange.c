@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "engine/grammar/grammar.h"
 #include "engine/server.h"
 
 static void link_in(struct exchange *x)
@@ -33,10 +34,12 @@ static void free_exchange(struct exchange *x)
         buf_fini(&x->choices[i].piece);
         buf_fini(&x->choices[i].text);
         mem_free(x->choices[i].logged);
+        calls_free(&x->choices[i]);
     }
     for (int i = 0; i < x->n_prompts; i++)
         token_list_fini(&x->prompts[i]);
     token_list_fini(&x->expected);
+    grammar_unref(x->grammar);
     if (x->has_request) openai_request_fini(&x->request);
     mem_free(x->vectors);
     mem_free(x->vector_status);
@@ -124,7 +127,7 @@ static void read_trusted_headers(struct exchange *x)
 
 static void start_generation(struct exchange *x)
 {
-    bool inline_now = prompt_bytes(x) <= SERVER_INLINE_BYTES;
+    bool inline_now = prompt_bytes(x) <= SERVER_INLINE_BYTES && !form_needed(x);
     if (!inline_now) {
         x->on_worker = true;
         if (workers_submit(x->server->workers, x->server->loop, prepare_run, prepare_done, x) == OK)
@@ -170,6 +173,8 @@ void exchange_start(struct server *s, struct http_req *r, enum openai_kind kind)
         exchange_refuse(x);
     } else {
         x->has_request = true;
+        x->calls_on =
+            kind == OPENAI_CHAT && x->request.tools && x->request.tool_choice != OPENAI_TOOLS_NONE;
         read_trusted_headers(x);
         if (!model_known(s, x)) {
             openai_error_set(&x->error, 404, "invalid_request_error", "model", "model_not_found",

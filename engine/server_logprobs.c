@@ -14,7 +14,7 @@ static struct str bytes_of(const struct exchange *x, int32_t id)
 
 void logprobs_add(struct exchange *x, struct choice_out *c, const struct token_event *ev)
 {
-    size_t n_bytes = tokenizer_bytes(x->server->tokenizer, ev->id, false).n;
+    size_t n_bytes = exchange_token_bytes(x, ev->id).n;
     if (x->request.logprobs) {
         if (c->n_logged == c->cap_logged) {
             c->cap_logged = c->cap_logged ? 2 * c->cap_logged : 16;

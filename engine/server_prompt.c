@@ -87,8 +87,9 @@ static void prepare_chat(struct exchange *x)
         return;
     }
     json_t *messages = plain_messages(x->request.messages);
+    tools_into_messages(x, messages);
     struct chat_render_options o = {.messages = messages,
-                                    .tools = x->request.tools,
+                                    .tools = x->calls_on ? x->request.tools : NULL,
                                     .add_generation_prompt = true,
                                     .bos_token = s->bos,
                                     .eos_token = s->eos,
@@ -216,4 +217,5 @@ void prompt_prepare(struct exchange *x)
     }
     token_list_init(&x->expected, RENDERED_MAX);
     if (!x->error.status) prepare_prediction(x);
+    form_prepare(x);
 }

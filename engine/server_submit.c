@@ -31,8 +31,7 @@ static bool on_token(void *arg, const struct engine_token *t)
     struct exchange *x = sub->exchange;
     int choice = sub->first_choice + t->choice;
     struct choice_out *c = &x->choices[choice];
-    c->stopped = stream_text_feed(c->assembler, tokenizer_bytes(x->server->tokenizer, t->id, false),
-                                  &c->piece);
+    c->stopped = stream_text_feed(c->assembler, exchange_token_bytes(x, t->id), &c->piece);
     struct token_event *ev = event_new(x, choice);
     ev->id = t->id;
     ev->logprob = t->logprob;
@@ -133,6 +132,7 @@ static bool open_choices(struct exchange *x)
         struct errmsg e = {0};
         buf_init(&x->choices[i].piece, PIECE_MAX);
         buf_init(&x->choices[i].text, 64 << 20);
+        calls_open(x, i);
         if (!stream_text_new(&x->choices[i].assembler, stops, n_stops, &e)) continue;
         openai_error_set(&x->error, 400, "invalid_request_error", "stop", "", "%s", e.text);
         return false;
@@ -164,6 +164,7 @@ bool exchange_submit(struct exchange *x)
             .n_end_ids = s->n_end_ids,
             .expected = x->expected.ids,
             .n_expected = (int)x->expected.n,
+            .grammar = x->grammar,
             .ignore_end = json_is_true(json_object_get(x->request.body, "ignore_eos")),
             .on_token = on_token,
             .on_end = on_end,

@@ -23,6 +23,12 @@ const char *finish_name(enum engine_finish f)
     return "error";
 }
 
+/* A text that ends of itself after calls ends because of them. */
+static const char *choice_finish(const struct choice_out *c)
+{
+    return c->n_calls && c->finish == ENGINE_STOP ? "tool_calls" : finish_name(c->finish);
+}
+
 static void open_object(const struct exchange *x, bool chunk, struct buf *out)
 {
     const char *kind = x->kind != OPENAI_CHAT ? "text_completion"
@@ -114,12 +120,34 @@ static void send_text(struct exchange *x, int i, struct str text, bool all)
     send_chunk(x, b);
 }
 
+void write_text(struct exchange *x, int choice, struct str text)
+{
+    send_text(x, choice, text, false);
+}
+
+struct buf *write_delta_begin(struct exchange *x, int choice)
+{
+    struct buf *b = &x->server->scratch;
+    buf_clear(b);
+    open_object(x, true, b);
+    buf_printf(b, "{\"index\":%d,\"delta\":", choice);
+    return b;
+}
+
+void write_delta_end(struct exchange *x, struct buf *b)
+{
+    buf_z(b, ",\"logprobs\":null,\"finish_reason\":null}");
+    send_chunk(x, b);
+}
+
 void write_token(struct exchange *x, struct token_event *ev)
 {
     struct choice_out *c = &x->choices[ev->choice];
     struct str text = {ev->text, ev->n_text};
     logprobs_add(x, c, ev);
-    if (!x->streaming)
+    if (c->toolcall)
+        toolcall_feed(c->toolcall, text);
+    else if (!x->streaming)
         buf_str(&c->text, text);
     else if (text.n)
         send_text(x, ev->choice, text, false);
@@ -129,6 +157,11 @@ void write_end(struct exchange *x, struct token_event *ev)
 {
     struct choice_out *c = &x->choices[ev->choice];
     struct str text = {ev->text, ev->n_text};
+    if (c->toolcall) {
+        toolcall_feed(c->toolcall, text);
+        toolcall_finish(c->toolcall);
+        text.n = 0;
+    }
     if (!x->streaming) {
         buf_str(&c->text, text);
         return;
@@ -139,7 +172,7 @@ void write_end(struct exchange *x, struct token_event *ev)
     buf_clear(b);
     open_object(x, true, b);
     buf_printf(b, "{\"index\":%d,%s,\"logprobs\":null,\"finish_reason\":\"%s\"}", ev->choice,
-               x->kind == OPENAI_CHAT ? "\"delta\":{}" : "\"text\":\"\"", finish_name(c->finish));
+               x->kind == OPENAI_CHAT ? "\"delta\":{}" : "\"text\":\"\"", choice_finish(c));
     send_chunk(x, b);
 }
 
@@ -153,7 +186,11 @@ void write_whole(struct exchange *x)
         buf_printf(&b, "%s{\"index\":%d,", i ? "," : "", i);
         if (x->kind == OPENAI_CHAT) {
             buf_z(&b, "\"message\":{\"role\":\"assistant\",\"content\":");
-            json_write_string(&b, buf_view(&c->text));
+            if (c->n_calls && !c->text.n)
+                buf_z(&b, "null");
+            else
+                json_write_string(&b, buf_view(&c->text));
+            calls_write(c, &b);
             buf_z(&b, ",\"refusal\":null}");
         } else {
             buf_z(&b, "\"text\":");
@@ -161,7 +198,7 @@ void write_whole(struct exchange *x)
         }
         buf_z(&b, ",\"logprobs\":");
         logprobs_write(x, c, !c->stopped, &b);
-        buf_printf(&b, ",\"finish_reason\":\"%s\"}", finish_name(c->finish));
+        buf_printf(&b, ",\"finish_reason\":\"%s\"}", choice_finish(c));
     }
     buf_z(&b, "],\"usage\":");
     write_usage(x, &b);

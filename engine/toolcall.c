@@ -37,6 +37,7 @@ struct toolcall {
     int n_calls;
     bool at_start;   /* nothing but white space so far */
     bool listed;     /* Mistral: inside [ ] */
+    bool bare;       /* the object came without a mark */
     bool alone;      /* the arguments stand in no object */
     struct buf held; /* from where a call may have begun */
     size_t sure;     /* bytes of held that are content for certain when it turns out to be none */
@@ -251,9 +252,24 @@ static void whole_object(struct toolcall *t)
 static void start_object(struct toolcall *t)
 {
     t->state = HEAD;
+    t->bare = false;
     t->object = t->held.n - 1;
     t->scan = (struct scan){.expect = KEY, .depth = 1};
     t->name = (struct str){0};
+}
+
+/* Small models forget the marks around a call: an object that begins with a tool's name is one all the same. */
+static bool may_be_bare(const struct toolcall *t)
+{
+    return t->form != TOOLCALL_MISTRAL;
+}
+
+/* sure: bytes of held before the object, which are content when it is none. */
+static void start_bare(struct toolcall *t, size_t sure)
+{
+    start_object(t);
+    t->bare = true;
+    t->sure = sure ? sure : 1;
 }
 
 static void start_arguments(struct toolcall *t, bool alone)
@@ -276,6 +292,9 @@ static void head_byte(struct toolcall *t, char c)
         t->name = known_name(t, str_sub(value, 1, value.n > 2 ? value.n - 2 : 0));
         known = t->name.n > 0;
     }
+    /* an answer in JSON must not wait for its end */
+    if (t->bare && s->n_key && !str_eqz(key, "name") && !str_eqz(key, "type"))
+        known = t->name.n > 0;
     bool opened = s->depth == 2 && s->value == t->held.n - 1 && c == '{' && t->name.n &&
                   (str_eqz(key, "arguments") || str_eqz(key, "parameters"));
     if (!fine || !known || t->held.n >= TOOLCALL_HEAD_MAX)
@@ -307,8 +326,8 @@ static void tail_byte(struct toolcall *t, char c)
 /* Between calls: what belongs to the form is dropped, other text is content again. */
 static void after_byte(struct toolcall *t, char c)
 {
-    static const char closing[] = "</tool_call>";
-    bool tagged = t->form == TOOLCALL_HERMES || t->form == TOOLCALL_GENERIC;
+    struct str closing = t->bare ? STR("```") : STR("</tool_call>");
+    bool tagged = t->form != TOOLCALL_MISTRAL && t->form != TOOLCALL_LLAMA;
     if (!t->held.n && blank(c)) return;
     if (!t->held.n && ((t->form == TOOLCALL_LLAMA && c == ';') || (t->listed && c == ','))) {
         t->state = OPENING;
@@ -320,8 +339,12 @@ static void after_byte(struct toolcall *t, char c)
         return;
     }
     buf_char(&t->held, c);
-    if (tagged && t->held.n < sizeof closing && !memcmp(t->held.p, closing, t->held.n)) {
-        if (t->held.n == sizeof closing - 1) buf_clear(&t->held);
+    if (t->held.n == 1 && c == '{' && may_be_bare(t) && t->n_calls < TOOLCALL_CALLS_MAX) {
+        start_bare(t, 0);
+        return;
+    }
+    if ((tagged || t->bare) && str_starts(closing, buf_view(&t->held))) {
+        if (t->held.n == closing.n) buf_clear(&t->held);
         return;
     }
     t->state = TEXT;
@@ -330,6 +353,26 @@ static void after_byte(struct toolcall *t, char c)
 }
 
 /* --- before a call */
+/* At the start of the text: an object, alone or in a block of code ("```json"). */
+enum fence { NO_FENCE, FENCE /* perhaps one */, FENCED_OBJECT };
+static enum fence look_for_fence(const struct toolcall *t, size_t from)
+{
+    static const char *const fences[] = {"```json", "```", ""};
+    struct str s = held_part(t, from, t->held.n);
+    enum fence found = NO_FENCE;
+    for (int i = 0; i < 3 && may_be_bare(t) && s.n; i++) {
+        struct str fence = str_of(fences[i]);
+        size_t at = fence.n;
+        if (str_starts(fence, s)) found = FENCE;
+        if (!str_starts(s, fence)) continue;
+        while (fence.n && at < s.n && blank(s.p[at]))
+            at++;
+        if (at == s.n && at < TOOLCALL_HEAD_MAX) found = FENCE;
+        if (at + 1 == s.n && s.p[at] == '{') return FENCED_OBJECT;
+    }
+    return found;
+}
+
 static void text_byte(struct toolcall *t, char c)
 {
     buf_char(&t->held, c);
@@ -338,10 +381,11 @@ static void text_byte(struct toolcall *t, char c)
     while (t->at_start && lead < n && blank(t->held.p[lead]))
         lead++;
     if (lead == n && n < TOOLCALL_HEAD_MAX) return;
-    if (more && t->form == TOOLCALL_LLAMA && t->at_start && n == lead + 1 && c == '{') {
+    enum fence fence = more && t->at_start ? look_for_fence(t, lead) : NO_FENCE;
+    if (fence == FENCE) return;
+    if (fence == FENCED_OBJECT) {
         buf_consume(&t->held, lead);
-        t->sure = 1;
-        start_object(t);
+        start_bare(t, t->held.n - 1);
         return;
     }
     /* the longest end of what is held that begins a marker */

@@ -10,10 +10,14 @@
 #include "base/json.h"
 
 enum toolcall_form {
-    TOOLCALL_HERMES, /* <tool_call>{"name": .., "arguments": {..}}</tool_call> */
-    TOOLCALL_LLAMA, /* the whole answer is {"name": .., "parameters": {..}}, several with ; between; or after <|python_tag|> */
-    TOOLCALL_MISTRAL, /* [TOOL_CALLS] [{"name": .., "arguments": {..}}, ..], or [TOOL_CALLS]name[ARGS]{..} */
-    TOOLCALL_GENERIC /* the template knows no tools: they are described to the model, calls are written as Hermes does */
+    /* <tool_call>{"name": .., "arguments": {..}}</tool_call>, or that object alone as the whole answer */
+    TOOLCALL_HERMES,
+    /* the whole answer is {"name": .., "parameters": {..}}, several with ; between; or after <|python_tag|> */
+    TOOLCALL_LLAMA,
+    /* [TOOL_CALLS] [{"name": .., "arguments": {..}}, ..], or [TOOL_CALLS]name[ARGS]{..} */
+    TOOLCALL_MISTRAL,
+    /* the template knows no tools: they are described to the model, calls are written as Hermes does */
+    TOOLCALL_GENERIC
 };
 /* From a chat template's source. */
 enum toolcall_form toolcall_form_of(struct str chat_template);
@@ -24,7 +28,7 @@ struct toolcall_text {
 };
 struct toolcall_text toolcall_text_of(enum toolcall_form form);
 
-/* Any may be NULL. Texts are borrowed during the call, never empty but for `arguments`' own cause. */
+/* Any may be NULL. Texts are borrowed during the call, never empty. */
 struct toolcall_sink {
     void (*content)(void *arg, struct str text);
     void (*begin)(void *arg, int call, struct str name);

@@ -125,18 +125,39 @@ static int calls_in_text(struct nfa *a, const struct grammar_calls *c,
     return heads[0];
 }
 
+/* What a schema that could not be kept has left unfinished matches nothing, and nothing leads to it. */
+static void close_rules(struct making *m, struct schema_build *b)
+{
+    struct dfa nothing = {0};
+    dfa_add_state(&nothing, false);
+    for (int r = 0; r < m->p->n_rules; r++)
+        if (!m->p->rule[r].start) program_define(m->p, r, &nothing);
+    dfa_fini(&nothing);
+    b->n_memo = 0;
+}
+
+/* The arguments of a tool. Without strict a schema that cannot be kept is a wish: then any object will do. */
+static enum err make_arguments(struct making *m, struct schema_build *b,
+                               const struct grammar_tool *t, struct callee *out)
+{
+    *out = json_callee(RULE_OBJECT);
+    if (!t->parameters) return OK;
+    enum err code = schema_build_root(b, t->parameters, t->strict, t->path, out);
+    if (t->strict || (code != ERR_UNSUPPORTED && code != ERR_TOO_LARGE)) return code;
+    *out = json_callee(RULE_OBJECT);
+    close_rules(m, b);
+    if (m->e) m->e->text[0] = 0;
+    return OK;
+}
+
 static enum err make_calls(struct making *m, struct schema_build *b, const struct grammar_calls *c,
                            const char *path, struct callee *out)
 {
     struct callee *arguments = xcalloc((size_t)c->n_tools, sizeof *arguments), other = {-1, 0, 0};
     enum err code = OK;
     int start;
-    for (int i = 0; i < c->n_tools && !code; i++) {
-        const struct grammar_tool *t = &c->tools[i];
-        arguments[i] = json_callee(RULE_OBJECT);
-        if (t->parameters)
-            code = schema_build_root(b, t->parameters, t->strict, t->path, &arguments[i]);
-    }
+    for (int i = 0; i < c->n_tools && !code; i++)
+        code = make_arguments(m, b, &c->tools[i], &arguments[i]);
     if (!code && c->or_schema)
         code = schema_build_root(b, c->or_schema, c->or_strict, path, &other);
     struct nfa a;

@@ -35,7 +35,7 @@ enum grammar_kind {
 struct grammar_tool {
     struct str name;
     const json_t *parameters; /* schema of the arguments, NULL = any object */
-    bool strict;
+    bool strict;              /* false: where the schema cannot be kept any object will do */
     const char *path; /* where parameters stands, for messages: "tools[0].function.parameters" */
 };
 /* How calls are written: begin, then open name middle arguments close; when many may come: between, and the next; then end. All texts

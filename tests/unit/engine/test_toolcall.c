@@ -118,8 +118,22 @@ static const struct {
     {TOOLCALL_HERMES, "a < b <to", "a < b <to"},
     {TOOLCALL_HERMES, "<tool_call><tool_call>{\"name\":\"time\",\"arguments\":{}}</tool_call>",
      "<tool_call> | time:{}"},
-    {TOOLCALL_HERMES, "{\"name\":\"time\",\"arguments\":{}}",
-     "{\"name\":\"time\",\"arguments\":{}}"},
+    {TOOLCALL_HERMES, "{\"name\":\"time\",\"arguments\":{}}", " | time:{}"},
+    {TOOLCALL_HERMES,
+     "{\"name\":\"time\",\"arguments\":{}}\n{\"name\":\"weather\",\"arguments\":{}}",
+     " | time:{} | weather:{}"},
+    {TOOLCALL_HERMES, "```json\n{\n  \"name\": \"time\",\n  \"arguments\": {}\n}\n```",
+     " | time:{}"},
+    {TOOLCALL_HERMES, "```\n{\"name\":\"time\",\"arguments\":{}}```\nDone", "Done | time:{}"},
+    {TOOLCALL_HERMES, "```json\n{\"a\": 1}\n```", "```json\n{\"a\": 1}\n```"},
+    {TOOLCALL_HERMES, "```python\nx = {}\n```", "```python\nx = {}\n```"},
+    {TOOLCALL_HERMES, "``` ", "``` "},
+    {TOOLCALL_LLAMA, "```json\n{\"name\":\"time\",\"parameters\":{}}\n```", " | time:{}"},
+    {TOOLCALL_HERMES, "{\"name\":\"Bob\",\"arguments\":{}}", "{\"name\":\"Bob\",\"arguments\":{}}"},
+    {TOOLCALL_HERMES, "See {\"name\":\"time\",\"arguments\":{}}",
+     "See {\"name\":\"time\",\"arguments\":{}}"},
+    {TOOLCALL_HERMES, "{\"arguments\":{},\"name\":\"time\"}",
+     "{\"arguments\":{},\"name\":\"time\"}"},
     {TOOLCALL_HERMES, "<tool_call>{\"name\":\"time\",\"arguments\":[1]}</tool_call>",
      "<tool_call>{\"name\":\"time\",\"arguments\":[1]}</tool_call>"},
     {TOOLCALL_HERMES, "<tool_call>{\"name\":\"time\",\"arguments\":{}} <b>", "<b> | time:{}"},
@@ -195,6 +209,25 @@ TEST(arguments_are_handed_on_while_they_are_written)
     toolcall_feed(t, STR("}</tool_call>"));
     toolcall_finish(t);
     CHECK_STR(buf_view(&h.content), "Yes. ");
+    toolcall_free(t);
+    buf_fini(&h.content);
+    buf_fini(&h.calls);
+    json_decref(tools);
+}
+
+TEST(an_answer_in_json_is_not_held_back)
+{
+    struct heard h = {.n = 0};
+    struct toolcall_sink sink = {on_content, on_begin, on_arguments, &h};
+    open_tools();
+    buf_init(&h.content, 1000);
+    buf_init(&h.calls, 1000);
+    struct toolcall *t = toolcall_new(TOOLCALL_HERMES, tools, false, &sink);
+    toolcall_feed(t, STR("{\"answ"));
+    CHECK_STR(buf_view(&h.content), "");
+    toolcall_feed(t, STR("er\""));
+    CHECK_STR(buf_view(&h.content), "{\"answer\"");
+    toolcall_finish(t);
     toolcall_free(t);
     buf_fini(&h.content);
     buf_fini(&h.calls);

@@ -211,6 +211,28 @@ TEST(tool_calls_have_their_tools_arguments)
     json_decref(schema);
 }
 
+TEST(a_schema_that_cannot_be_kept_is_refused_only_when_the_tool_is_strict)
+{
+    json_t *schema = rig_json(
+        "{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#/$defs/x\"}},\"$defs\":{\"x\":{"
+        "\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/x\"},\"uniqueItems\":true}}}");
+    for (int strict = 0; strict < 2; strict++) {
+        struct grammar_tool tools[] = {{STR("f"), schema, strict, "tools[0].function.parameters"}};
+        struct grammar_spec spec = {.kind = GRAMMAR_CALLS,
+                                    .calls = {.tools = tools, .n_tools = 1, .middle = STR(":")}};
+        struct grammar *g = NULL;
+        struct errmsg e = {0};
+        rig_open();
+        enum err code = grammar_new(&g, rig_vocab, &spec, &e);
+        CHECK_INT(code, strict ? ERR_UNSUPPORTED : OK);
+        CHECK_AT(!code || strstr(e.text, "tools[0].function.parameters.properties.a: uniqueItems"),
+                 "%s", e.text);
+        if (!code) CHECK(rig_accepts(g, STR("f:{\"a\":1}")));
+        grammar_unref(g);
+    }
+    json_decref(schema);
+}
+
 TEST(text_is_free_until_the_trigger)
 {
     struct rng r;
