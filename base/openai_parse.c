@@ -1,5 +1,6 @@
 /* openai_parse.c - reads a request body strictly: type and range of every known option, with the place of a mistake in the message.
- * null is the same as absent; unknown fields are left alone; the "cache" member is taken out. Messages and tools: openai_messages.c; the answer's form: openai_format.c.
+ * null is the same as absent; unknown fields are left alone; the "cache" member is taken out. Messages and tools: openai_messages.c;
+ * the answer's form: openai_format.c.
  * Decided where servers differ: max_tokens and max_completion_tokens together -> the smaller one; an integral real (8.0) is an integer;
  * an empty stop string stops nothing; tool_choice "none"/"auto" without tools passes. Pure, allocation aside. */
 #include <math.h>

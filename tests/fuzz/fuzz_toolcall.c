@@ -1,5 +1,5 @@
-/* fuzz_toolcall.c - any text in any form, whole and in pieces: the same content and calls; nothing is invented: content and arguments are no
- * longer than the text (but for escaped line breaks). The first byte names the form and where to cut. */
+/* fuzz_toolcall.c - any text in any form, whole and in pieces: the same content and calls; nothing is invented: content and arguments
+ * are no longer than the text (but for escaped line breaks). The first byte names the form and where to cut. */
 #include <string.h>
 
 #include "base/json.h"
