@@ -289,7 +289,7 @@ static enum err open_text(struct server *s, struct errmsg *e)
     const struct gguf *g = engine_gguf(s->engine);
     enum err code = tokenizer_from_gguf(&s->tokenizer, g, e);
     if (code) return code;
-    code = chat_template_from_gguf(&s->template, g, e);
+    code = chat_template_from_gguf(&s->template, g, &s->traits, e);
     if (code == ERR_NOT_FOUND && tokenizer_id_of(s->tokenizer, STR("<|im_start|>")) >= 0)
         code = chat_template_new(&s->template, str_of(chatml), e);
     else if (code == ERR_NOT_FOUND)

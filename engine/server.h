@@ -12,6 +12,7 @@
 #include "base/workers.h"
 #include "engine/options.h"
 #include "engine/text/chat_template.h"
+#include "engine/text/chat_traits.h"
 #include "engine/text/stream_text.h"
 #include "engine/text/tokenizer.h"
 #include "engine/toolcall.h"
@@ -39,7 +40,8 @@ struct server {
         encoder; /* NULL: no /v1/embeddings. embed_workers' thread only, but for its read-only facts */
     struct tokenizer *tokenizer;
     struct chat_template *template; /* NULL: the model has none */
-    struct server_forms *forms;     /* grammars, and how this model writes tool calls */
+    struct chat_traits traits;
+    struct server_forms *forms; /* grammars, and how this model writes tool calls */
     char bos[64], eos[64];
     int32_t end_ids[ENGINE_END_IDS_MAX];
     int n_end_ids;

@@ -3,6 +3,7 @@
  * a worker; touches only the exchange and what is immutable. */
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "engine/server.h"
 
@@ -37,7 +38,7 @@ static json_t *plain_content(const json_t *content)
     return v ? v : json_string("");
 }
 
-/* Templates want call arguments as an object, clients send them as a string of JSON. */
+/* Most templates want call arguments as an object; clients send them as a string of JSON. */
 static json_t *plain_calls(const json_t *calls)
 {
     json_t *out = json_deep_copy(calls);
@@ -57,7 +58,7 @@ static json_t *plain_calls(const json_t *calls)
     return out;
 }
 
-static json_t *plain_messages(const json_t *messages)
+static json_t *plain_messages(const json_t *messages, const struct chat_traits *traits)
 {
     json_t *out = json_array(), *m;
     size_t i;
@@ -71,8 +72,14 @@ static json_t *plain_messages(const json_t *messages)
                      *refusal = json_object_get(m, "refusal");
         bool refused =
             !json_is_string(content) && !json_is_array(content) && json_is_string(refusal);
-        json_object_set_new(copy, "content", plain_content(refused ? refusal : content));
-        if (json_is_array(calls)) json_object_set_new(copy, "tool_calls", plain_calls(calls));
+        json_t *text = plain_content(refused ? refusal : content);
+        if (json_is_array(calls) && traits->null_content && !json_string_length(text)) {
+            json_decref(text);
+            text = json_null();
+        }
+        json_object_set_new(copy, "content", text);
+        if (json_is_array(calls) && !traits->arguments_as_text)
+            json_object_set_new(copy, "tool_calls", plain_calls(calls));
         json_array_append_new(out, copy);
     }
     return out;
@@ -86,13 +93,14 @@ static void prepare_chat(struct exchange *x)
                "this model has no chat template; use /v1/completions");
         return;
     }
-    json_t *messages = plain_messages(x->request.messages);
+    json_t *messages = plain_messages(x->request.messages, &s->traits);
     tools_into_messages(x, messages);
     struct chat_render_options o = {.messages = messages,
                                     .tools = x->calls_on ? x->request.tools : NULL,
                                     .add_generation_prompt = true,
                                     .bos_token = s->bos,
                                     .eos_token = s->eos,
+                                    .now_s = clock_wall_s(),
                                     .text_max = RENDERED_MAX,
                                     .steps_max = STEPS_MAX};
     struct chat_rendering r;

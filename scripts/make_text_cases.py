@@ -2,9 +2,10 @@
 """Writes the expected results that the unit tests of engine/text compare with, made by independent implementations:
   spm        tests/data/tokenizer_spm.jsonl     vocabularies trained here, and the ids that sentencepiece gives
   words      tests/data/tokenizer_words.jsonl   how a regular expression engine cuts texts
+  templates  tests/data/template_renders.jsonl  conversations, and what Jinja2 makes of them with tests/data/templates/*.jinja
 
 Run by hand when cases are added; the results are committed, so that tests need none of these packages.
-Usage: scripts/make_text_cases.py spm|words    (need the Python packages sentencepiece and regex)
+Usage: scripts/make_text_cases.py spm|words|templates    (need the Python packages sentencepiece, regex, jinja2)
 """
 import io
 import json
@@ -103,8 +104,105 @@ def words():
     write_lines("tokenizer_words.jsonl", [{"text": t, "words": {f: patterns.words_of(f, t) for f in patterns.FAMILIES}} for t in texts])
 
 
+# --- chat templates
+CLOCK = 1767225600 + 3661  # the time that strftime_now tells
+
+
+def template_environment():
+    """the environment that chat templates are written for: what the transformers library sets up, with lists that may grow"""
+    import datetime
+    import jinja2
+    import jinja2.sandbox
+    env = jinja2.sandbox.SandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+
+    def tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+        return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+    def raise_exception(message):
+        raise jinja2.TemplateError(message)
+
+    env.filters.update(tojson=tojson, from_json=json.loads)
+    env.globals.update(raise_exception=raise_exception, strftime_now=lambda f: datetime.datetime.fromtimestamp(CLOCK, datetime.timezone.utc).strftime(f))
+    return env
+
+
+def message(role, content, **more):
+    return {"role": role, "content": content, **more}
+
+
+def call(n, arguments):
+    return {"id": f"call_{n:05}_a", "type": "function", "function": {"name": "get_weather", "arguments": arguments}}
+
+
+def result(n, content):
+    return message("tool", content, tool_call_id=f"call_{n:05}_a", name="get_weather")
+
+
+TOOLS = [
+    {"type": "function", "function": {
+        "name": "get_weather", "description": "Weather at a place & time <now>", "return": {"type": "string"}, "parameters": {
+            "type": "object", "required": ["city"], "properties": {
+                "city": {"type": "string", "description": "the city's name"}, "days": {"type": "integer", "enum": [1, 2, 3]},
+                "at": {"type": "object", "properties": {"y": {"type": "number"}, "x": {"type": "number"}}, "required": ["x"]},
+                "tags": {"type": "array", "items": {"type": "string"}}, "note": {"type": ["string", "null"]}}}}},
+    {"type": "function", "function": {"name": "add", "description": "加法 \"quoted\"\nsecond line", "parameters": {"type": "object", "properties": {}}}},
+]
+
+
+def conversations():
+    def user(content):
+        return message("user", content)
+
+    def system(content):
+        return message("system", content)
+
+    def answer(content, **more):
+        return message("assistant", content, **more)
+
+    yield "one", [user("Hi there")]
+    yield "system", [system("You are terse.\nSecond line."), user("Hello?"), answer("Yes."), user("  spaced \n\n text  ")]
+    yield "empty texts", [system(""), user(""), answer(""), user("x")]
+    yield "chinese", [system("你是一个助手。"), user("你好，世界！🧑‍🚀 1+1=?"), answer("等于二。\r\n好"), user("谢谢 <|end|> </s> {{ x }} {% if %}")]
+    yield "thinking", [user("q"), answer("<think>\nhmm\n</think>\n\nanswer"), user("again"), answer("<think>more</think>done")]
+    yield "tool call", [system("s"), user("weather?"), answer(None, tool_calls=[call(1, {"city": "北京", "days": 2})]), result(1, '{"t": 20.5}'), answer("20.5"),
+                        user("thanks")]
+    yield "arguments as text", [user("weather?"), answer("let me see", tool_calls=[call(1, '{"city": "Paris", "n": 1.0}')]), result(1, "sunny")]
+    yield "two calls", [user("weather?"), answer("", tool_calls=[call(1, {"city": "A", "l": ["a", "b"], "o": {"x": 1.5}, "n": None, "b": True}),
+                                                              call(2, {"city": "B"})]), result(1, "one"), result(2, "two"), user("and?")]
+    yield "parts", [user([{"type": "text", "text": "part a"}, {"type": "text", "text": "部分"}]), answer([{"type": "text", "text": "ok"}]), user("z")]
+    yield "a strange part", [user([{"type": "sound"}])]
+    yield "no content", [user("a"), {"role": "assistant"}, user("b")]
+    yield "answer last", [user("a"), answer("prefill")]
+    yield "developer", [message("developer", "dev text"), user("hi")]
+    yield "two systems", [system("a"), user("b"), system("c")]
+    yield "long", [system("sys")] + [m for i in range(6) for m in (user(f"question {i}"), answer(f"answer {i}"))] + [user("last")]
+    yield "nothing", []
+
+
+def templates():
+    env, rows = template_environment(), []
+    folder = os.path.join(DATA, "templates")
+    sources = {}
+    for name in sorted(os.listdir(folder)):
+        with open(os.path.join(folder, name), encoding="utf8") as f:
+            sources[name] = f.read()
+    for k, (name, messages) in enumerate(conversations()):
+        for tools in (None, TOOLS):
+            rows.append({"conversation": name, "messages": messages, "tools": tools})
+            for template, source in sources.items():
+                prompt = (k + (tools is not None)) % 2 == 0
+                row = {"template": template, "add_generation_prompt": prompt}
+                try:
+                    row["expected"] = env.from_string(source).render(messages=json.loads(json.dumps(messages)), tools=tools, documents=None,
+                                                                     add_generation_prompt=prompt, bos_token="<s>", eos_token="</s>")
+                except Exception as e:  # whatever Jinja2 refuses, we are to refuse
+                    row["error"] = str(e)
+                rows.append(row)
+    write_lines("template_renders.jsonl", rows)
+
+
 if __name__ == "__main__":
-    makers = {"spm": spm, "words": words}
+    makers = {"spm": spm, "words": words, "templates": templates}
     if len(sys.argv) != 2 or sys.argv[1] not in makers:
         sys.exit(__doc__)
     makers[sys.argv[1]]()

@@ -42,7 +42,7 @@ static enum err check_text(const struct gguf *g, bool is_decoder, struct errmsg 
     if (code) return code;
     tokenizer_free(tokenizer);
     if (!is_decoder || !gguf_has(g, "tokenizer.chat_template")) return OK;
-    if ((code = chat_template_from_gguf(&t, g, e))) return code;
+    if ((code = chat_template_from_gguf(&t, g, NULL, e))) return code;
     code = render_probe(t, g, e);
     chat_template_free(t);
     return code;

@@ -3,11 +3,15 @@
 
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "engine/model/gguf.h"
 #include "engine/text/chat_template.h"
+#include "engine/text/chat_traits.h"
 #include "engine/text/pretokenize.h"
 #include "engine/text/tokenizer.h"
+
+enum { TOKEN_TEXT_MAX = 64 };
 
 /* Arrays read from the file; all but the strings' bytes are ours to free. */
 struct parts {
@@ -186,17 +190,6 @@ enum err tokenizer_from_gguf(struct tokenizer **out, const struct gguf *g, struc
     return err;
 }
 
-enum err chat_template_from_gguf(struct chat_template **out, const struct gguf *g, struct errmsg *e)
-{
-    struct str source;
-    *out = NULL;
-    enum err err = gguf_str(g, "tokenizer.chat_template", &source, e);
-    if (err) return err;
-    err = chat_template_new(out, source, e);
-    if (err) err_prefix(e, err, "tokenizer.chat_template");
-    return err;
-}
-
 void tokenizer_token_text(const struct gguf *g, const char *id_key, char *out, size_t cap)
 {
     ASSERT(cap > 0);
@@ -213,4 +206,36 @@ void tokenizer_token_text(const struct gguf *g, const char *id_key, char *out, s
         out[len] = 0;
     }
     mem_free(tokens);
+}
+
+/* One line at start, as nothing in the answers shows it. */
+static void log_traits(const struct chat_traits *traits)
+{
+    struct buf why;
+    buf_init(&why, 4096);
+    chat_traits_describe(traits, &why);
+    if (traits->dated || traits->rewrites || traits->rewrites_with_tools)
+        log_warn("text", "the chat template keeps prompts from being reused: %s", why.p);
+    else if (why.n)
+        log_info("text", "the chat template keeps part of a conversation from being reused: %s",
+                 why.p);
+    buf_fini(&why);
+}
+
+enum err chat_template_from_gguf(struct chat_template **out, const struct gguf *g,
+                                 struct chat_traits *traits, struct errmsg *e)
+{
+    struct str source;
+    char bos[TOKEN_TEXT_MAX], eos[TOKEN_TEXT_MAX];
+    *out = NULL;
+    enum err err = gguf_str(g, "tokenizer.chat_template", &source, e);
+    if (err) return err;
+    err = chat_template_new(out, source, e);
+    if (err) return err_prefix(e, err, "tokenizer.chat_template");
+    if (!traits) return OK;
+    tokenizer_token_text(g, "tokenizer.ggml.bos_token_id", bos, sizeof bos);
+    tokenizer_token_text(g, "tokenizer.ggml.eos_token_id", eos, sizeof eos);
+    *traits = chat_traits_of(*out, bos, eos);
+    log_traits(traits);
+    return OK;
 }

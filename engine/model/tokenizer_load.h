@@ -7,14 +7,16 @@
 struct gguf;
 struct tokenizer;
 struct chat_template;
+struct chat_traits;
 
 /* tokenizer.ggml.model: "gpt2" = byte-level BPE, "llama" = SentencePiece's BPE, "bert" = WordPiece, "t5" or "unigram" =
  * unigram. ERR_UNSUPPORTED for others, ERR_CORRUPT when keys are missing or contradict each other; *e names the key. g may be
  * closed afterwards. Keys of our own: tokenizer.ggml.lowercase (bool, WordPiece; default true). */
 MUST enum err tokenizer_from_gguf(struct tokenizer **out, const struct gguf *g, struct errmsg *e);
-/* tokenizer.chat_template. ERR_NOT_FOUND when the file has none. */
+/* tokenizer.chat_template. ERR_NOT_FOUND when the file has none. traits may be NULL: with it, what the template costs the
+ * prefix cache is found out and logged. */
 MUST enum err chat_template_from_gguf(struct chat_template **out, const struct gguf *g,
-                                      struct errmsg *e);
+                                      struct chat_traits *traits, struct errmsg *e);
 /* The text of the bos or eos token, "" when there is none; written to out[cap], cut when longer. */
 void tokenizer_token_text(const struct gguf *g, const char *id_key, char *out, size_t cap);
 

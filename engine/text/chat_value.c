@@ -1,13 +1,24 @@
-/* chat_value.c - request values (jansson) as template values. Strings are borrowed from the JSON and are content. The only file
- * of the room that knows jansson. */
+/* chat_value.c - request values (jansson) as template values, and the from_json filter. With chat_traits the only
+ * files of the room that know jansson. */
 #include <jansson.h>
 
+#include "base/json.h"
 #include "engine/text/jinja_eval.h"
 
 enum { VALUE_DEPTH_MAX = 100 };
+struct conversion {
+    struct jinja_run *r;
+    bool copy, content; /* of the strings */
+};
 
-static struct jinja_value convert(struct jinja_run *r, const json_t *v, int depth)
+static struct jinja_value text_of(const struct conversion *c, struct str s)
 {
+    return c->copy ? jinja_text_copy(c->r, s, c->content) : jinja_text(c->r, s, c->content);
+}
+
+static struct jinja_value convert(const struct conversion *c, const json_t *v, int depth)
+{
+    struct jinja_run *r = c->r;
     struct jinja_value out = jinja_none();
     if (depth > VALUE_DEPTH_MAX)
         jinja_fail(r, ERR_RANGE, "messages or tools are nested deeper than %d", VALUE_DEPTH_MAX);
@@ -22,13 +33,13 @@ static struct jinja_value convert(struct jinja_run *r, const json_t *v, int dept
     case JSON_REAL:
         return jinja_float(json_real_value(v));
     case JSON_STRING:
-        return jinja_text(r, (struct str){json_string_value(v), json_string_length(v)}, true);
+        return text_of(c, (struct str){json_string_value(v), json_string_length(v)});
     case JSON_NULL:
         return out;
     case JSON_ARRAY:
         out = jinja_list_new(r, JINJA_LIST);
         for (size_t i = 0; i < json_array_size(v) && !r->err; i++)
-            jinja_list_add(r, out, convert(r, json_array_get(v, i), depth + 1));
+            jinja_list_add(r, out, convert(c, json_array_get(v, i), depth + 1));
         return out;
     case JSON_OBJECT: {
         const char *key;
@@ -41,8 +52,8 @@ static struct jinja_value convert(struct jinja_run *r, const json_t *v, int dept
         json_object_foreach((json_t *)v, key, member)
         {
             if (!pairs || r->err || i == n) break;
-            pairs[i].key = jinja_text(r, str_of(key), true);
-            pairs[i++].value = convert(r, member, depth + 1);
+            pairs[i].key = text_of(c, str_of(key));
+            pairs[i++].value = convert(c, member, depth + 1);
         }
         if (r->err) return jinja_none();
         *out.dict = (struct jinja_dict){pairs, i, n};
@@ -54,5 +65,23 @@ static struct jinja_value convert(struct jinja_run *r, const json_t *v, int dept
 
 struct jinja_value jinja_from_json(struct jinja_run *r, const struct json_t *v)
 {
-    return v ? convert(r, v, 0) : jinja_none();
+    const struct conversion borrowed = {r, false, true};
+    return v ? convert(&borrowed, v, 0) : jinja_none();
+}
+
+struct jinja_value jinja_from_json_text(struct jinja_run *r, struct jinja_value v,
+                                        const struct jinja_args *args)
+{
+    const struct jinja_string *text = jinja_need_text(r, v);
+    const struct conversion copied = {r, true, jinja_has_content(text)};
+    struct errmsg why = {.code = OK};
+    json_t *parsed = NULL;
+    (void)args;
+    if (r->err || !jinja_charge(r, text->n)) return v;
+    if (json_parse(jinja_flat(r, text), 0, &parsed, &why))
+        jinja_fail(r, ERR_INVALID, "from_json: %s", why.text);
+    else
+        v = convert(&copied, parsed, 0);
+    json_decref(parsed);
+    return v;
 }

@@ -57,16 +57,26 @@ void jinja_frame_set(struct jinja_run *r, struct jinja_frame *f, struct str name
 /* jinja_filters.c, jinja_filters_list.c, jinja_tests.c, jinja_methods.c, jinja_functions.c, jinja_json.c */
 struct jinja_value jinja_filter(struct jinja_run *r, struct str name, struct jinja_value v,
                                 const struct jinja_args *args);
+bool jinja_is_filter(struct str name);
 bool jinja_test(struct jinja_run *r, struct str name, struct jinja_value v,
                 const struct jinja_args *args);
 bool jinja_has_method(struct jinja_value v, struct str name);
 struct jinja_value jinja_call_method(struct jinja_run *r, const struct jinja_method *m,
                                      const struct jinja_args *args);
+typedef struct jinja_value jinja_method_fn(struct jinja_run *r, struct jinja_value self,
+                                           const struct jinja_args *args);
+struct jinja_text_method {
+    const char *name;
+    jinja_method_fn *run;
+};
+extern const struct jinja_text_method jinja_text_methods[]; /* ends with a NULL name */
 bool jinja_is_function(struct str name);
 struct jinja_value jinja_call_function(struct jinja_run *r, struct str name,
                                        const struct jinja_args *args);
 struct jinja_value jinja_to_json(struct jinja_run *r, struct jinja_value v,
                                  const struct jinja_args *args);
+struct jinja_value jinja_from_json_text(struct jinja_run *r, struct jinja_value v,
+                                        const struct jinja_args *args);
 
 typedef struct jinja_value jinja_filter_fn(struct jinja_run *r, struct jinja_value v,
                                            const struct jinja_args *args);
@@ -74,7 +84,15 @@ struct jinja_filter_entry {
     const char *name;
     jinja_filter_fn *run;
 };
-extern const struct jinja_filter_entry jinja_list_filters[]; /* ends with a NULL name */
+extern const struct jinja_filter_entry jinja_list_filters[],
+    jinja_more_filters[]; /* each ends with a NULL name */
+/* "a.b.0" or an index: members of members. */
+struct jinja_value jinja_attribute(struct jinja_run *r, struct jinja_value v,
+                                   struct jinja_value path);
+/* A list that stands for one of Jinja2's generators. */
+struct jinja_value jinja_lazy_list(struct jinja_run *r);
+struct jinja_value jinja_sorted(struct jinja_run *r, struct jinja_value items,
+                                const struct jinja_value *path, bool case_matters, bool reverse);
 
 /* Text operations that filters and methods share (jinja_text_ops.c). */
 struct jinja_value jinja_trim(struct jinja_run *r, const struct jinja_string *s,
@@ -84,8 +102,20 @@ struct jinja_value jinja_replace(struct jinja_run *r, const struct jinja_string 
                                  int64_t most);
 struct jinja_value jinja_join(struct jinja_run *r, const struct jinja_string *between,
                               struct jinja_value list);
+struct jinja_value jinja_escape(struct jinja_run *r,
+                                struct jinja_value v); /* for HTML; as markup */
 struct jinja_value jinja_split_lines(struct jinja_run *r, const struct jinja_string *s);
-enum jinja_case { JINJA_UPPER, JINJA_LOWER, JINJA_TITLE, JINJA_CAPITALIZE };
+/* Filled up to a width in characters; CENTER puts the odd one where Python does. */
+enum jinja_side { JINJA_LEFT, JINJA_RIGHT, JINJA_CENTER }; /* where the text stands */
+struct jinja_value jinja_pad(struct jinja_run *r, const struct jinja_string *s, int64_t width,
+                             struct str fill, enum jinja_side side);
+enum jinja_case {
+    JINJA_UPPER,
+    JINJA_LOWER,
+    JINJA_TITLE,         /* the filter: words begin after spaces and brackets */
+    JINJA_TITLE_LETTERS, /* the method: they begin after whatever is no letter */
+    JINJA_CAPITALIZE
+};
 struct jinja_value jinja_change_case(struct jinja_run *r, const struct jinja_string *s,
                                      enum jinja_case how);
 const struct jinja_string *

@@ -1,4 +1,5 @@
 /* jinja_expression.c - evaluates expressions: names, members, calls, chains. */
+#include <stdio.h>
 #include <string.h>
 
 #include "engine/text/jinja_eval.h"
@@ -22,10 +23,15 @@ static struct jinja_value undefined_key(struct jinja_run *r, struct str name)
     return jinja_undefined(kept);
 }
 
-static void fail_undefined(struct jinja_run *r, struct jinja_value v)
+/* Named for the error that using it gives. */
+static struct jinja_value undefined_element(struct jinja_run *r, struct jinja_value v, int64_t i)
 {
-    struct str name = v.name ? *v.name : STR("value");
-    jinja_fail(r, ERR_INVALID, "'%.*s' is undefined", (int)(name.n < 60 ? name.n : 60), name.p);
+    char name[60];
+    snprintf(name, sizeof name, "element %lld of a %s", (long long)i, jinja_kind_name(v));
+    char *kept = jinja_alloc(r, strlen(name) + 1);
+    if (!kept) return jinja_undefined(NULL);
+    memcpy(kept, name, strlen(name));
+    return undefined_key(r, (struct str){kept, strlen(name)});
 }
 
 static struct jinja_value method_of(struct jinja_run *r, struct jinja_value self, struct str name)
@@ -64,7 +70,7 @@ struct jinja_value jinja_member(struct jinja_run *r, struct jinja_value v, const
 {
     if (r->err) return v;
     if (v.kind == JINJA_UNDEFINED) {
-        fail_undefined(r, v);
+        jinja_fail_undefined(r, v);
         return v;
     }
     if (v.kind == JINJA_LOOP) return loop_member(r, v, name);
@@ -82,7 +88,7 @@ struct jinja_value jinja_index(struct jinja_run *r, struct jinja_value v, struct
 {
     if (r->err) return v;
     if (v.kind == JINJA_UNDEFINED) {
-        fail_undefined(r, v);
+        jinja_fail_undefined(r, v);
         return v;
     }
     if (v.kind == JINJA_DICT) {
@@ -95,15 +101,12 @@ struct jinja_value jinja_index(struct jinja_run *r, struct jinja_value v, struct
     }
     if (key.kind != JINJA_INT && key.kind != JINJA_BOOL) return jinja_undefined(NULL);
     int64_t i = key.kind == JINJA_BOOL ? key.b : key.i;
-    if (v.kind == JINJA_LIST || v.kind == JINJA_TUPLE) {
-        int64_t n = (int64_t)v.list->n;
-        if (i < 0) i += n;
-        return i >= 0 && i < n ? v.list->at[i] : jinja_undefined(NULL);
-    }
-    if (v.kind != JINJA_STRING) return jinja_undefined(NULL);
-    int64_t n = (int64_t)jinja_chars(r, v.s);
-    if (i < 0) i += n;
-    if (i < 0 || i >= n) return jinja_undefined(NULL);
+    bool list = v.kind == JINJA_LIST || v.kind == JINJA_TUPLE;
+    if (!list && v.kind != JINJA_STRING) return undefined_element(r, v, i);
+    int64_t n = (int64_t)(list ? v.list->n : jinja_chars(r, v.s)), at = i < 0 ? i + n : i;
+    if (at < 0 || at >= n) return undefined_element(r, v, i);
+    if (list) return v.list->at[at];
+    i = at;
     struct jinja_value part[3] = {jinja_int(i), jinja_int(i + 1), jinja_none()};
     return jinja_slice(r, v, part);
 }
@@ -137,7 +140,7 @@ struct jinja_value jinja_call(struct jinja_run *r, struct jinja_value callee,
     case JINJA_FUNCTION:
         return jinja_call_function(r, *callee.name, args);
     case JINJA_UNDEFINED:
-        fail_undefined(r, callee);
+        jinja_fail_undefined(r, callee);
         return callee;
     default:
         jinja_fail(r, ERR_INVALID, "a %s cannot be called", jinja_kind_name(callee));
@@ -179,7 +182,7 @@ static struct jinja_value eval_unary(struct jinja_run *r, const struct jinja_nod
     if (n->op == JINJA_NOT) return jinja_bool(!jinja_truth(v));
     if (!jinja_is_number(v)) {
         if (v.kind == JINJA_UNDEFINED)
-            fail_undefined(r, v);
+            jinja_fail_undefined(r, v);
         else
             jinja_fail(r, ERR_INVALID, "a sign before a %s", jinja_kind_name(v));
         return v;
@@ -225,7 +228,7 @@ static struct jinja_value eval_slice(struct jinja_run *r, const struct jinja_nod
     struct jinja_value v = jinja_eval(r, n->a), part[3];
     for (int i = 0; i < 3; i++)
         part[i] = n->items[i] ? jinja_eval(r, n->items[i]) : jinja_none();
-    if (!r->err && v.kind == JINJA_UNDEFINED) fail_undefined(r, v);
+    if (!r->err && v.kind == JINJA_UNDEFINED) jinja_fail_undefined(r, v);
     return r->err ? v : jinja_slice(r, v, part);
 }
 

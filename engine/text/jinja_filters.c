@@ -23,10 +23,10 @@ FILTER(filter_string)
     return jinja_to_string(r, v);
 }
 
-FILTER(filter_same) /* safe: there is no escaping to switch off */
+FILTER(filter_safe)
 {
     UNUSED_ARGS;
-    return jinja_to_string(r, v);
+    return jinja_as_markup(r, jinja_to_string(r, v), true);
 }
 
 static struct jinja_value change_case(struct jinja_run *r, struct jinja_value v,
@@ -88,8 +88,8 @@ FILTER(filter_indent)
         by.n = (size_t)jinja_arg_int(r, args, 0, "width", 4);
     if (width && width->kind != JINJA_STRING && by.n > sizeof spaces)
         jinja_fail(r, ERR_RANGE, "indent: a width from 0 to 256 is expected");
-    struct jinja_value s = jinja_to_string(r, v),
-                       pad = jinja_text_copy(r, r->err ? STR("") : by, false);
+    jinja_need_text(r, v);
+    struct jinja_value s = v, pad = jinja_text_copy(r, r->err ? STR("") : by, false);
     struct jinja_builder b = {NULL, 0, 0, 0};
     if (r->err) return s;
     jinja_build_string(r, &b,
@@ -104,7 +104,7 @@ FILTER(filter_indent)
         if (i ? line->n || blank : first) jinja_build_string(r, &b, pad.s);
         jinja_build_string(r, &b, line);
     }
-    return jinja_built(r, &b);
+    return jinja_as_markup(r, jinja_built(r, &b), v.s->markup);
 }
 
 FILTER(filter_int)
@@ -116,6 +116,7 @@ FILTER(filter_int)
     if (v.kind == JINJA_INT) return v;
     if (v.kind == JINJA_BOOL) return jinja_int(v.b);
     if (v.kind == JINJA_FLOAT) return fabs(v.f) < 9e18 ? jinja_int((int64_t)v.f) : missing;
+    if (v.kind == JINJA_UNDEFINED) jinja_fail_undefined(r, v);
     if (v.kind != JINJA_STRING) return missing;
     struct str s = str_trim(jinja_flat(r, v.s));
     if (s.n && s.p[0] == '+') s = str_sub(s, 1, s.n);
@@ -128,6 +129,7 @@ FILTER(filter_float)
 {
     const struct jinja_value *otherwise = jinja_arg(args, 0, "default");
     double f;
+    if (v.kind == JINJA_UNDEFINED) jinja_fail_undefined(r, v);
     if (jinja_is_number(v)) return jinja_float(jinja_to_double(v));
     if (v.kind == JINJA_STRING && str_to_f64(str_trim(jinja_flat(r, v.s)), &f) == OK)
         return jinja_float(f);
@@ -164,15 +166,12 @@ FILTER(filter_round)
 FILTER(filter_escape)
 {
     UNUSED_ARGS;
-    static const char *const pairs[][2] = {
-        {"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"}, {"\"", "&#34;"}};
-    struct jinja_value s = jinja_to_string(r, v);
-    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0] && !r->err; i++) {
-        struct jinja_value old = jinja_text(r, str_of(pairs[i][0]), false),
-                           new = jinja_text(r, str_of(pairs[i][1]), false);
-        if (!r->err) s = jinja_replace(r, s.s, old.s, new.s, -1);
-    }
-    return s;
+    return v.kind == JINJA_STRING && v.s->markup ? v : jinja_escape(r, v);
+}
+FILTER(filter_forceescape)
+{
+    UNUSED_ARGS;
+    return jinja_escape(r, v);
 }
 
 FILTER(filter_format)
@@ -194,7 +193,7 @@ FILTER(filter_attr)
 static const struct jinja_filter_entry value_filters[] = {{"default", filter_default},
                                                           {"d", filter_default},
                                                           {"string", filter_string},
-                                                          {"safe", filter_same},
+                                                          {"safe", filter_safe},
                                                           {"upper", filter_upper},
                                                           {"lower", filter_lower},
                                                           {"title", filter_title},
@@ -208,26 +207,38 @@ static const struct jinja_filter_entry value_filters[] = {{"default", filter_def
                                                           {"round", filter_round},
                                                           {"escape", filter_escape},
                                                           {"e", filter_escape},
+                                                          {"forceescape", filter_forceescape},
+                                                          {"from_json", jinja_from_json_text},
+                                                          {"fromjson", jinja_from_json_text},
                                                           {"format", filter_format},
                                                           {"attr", filter_attr},
                                                           {"tojson", jinja_to_json},
                                                           {NULL, NULL}};
 
+static jinja_filter_fn *find_filter(struct str name)
+{
+    const struct jinja_filter_entry *tables[] = {value_filters, jinja_list_filters,
+                                                 jinja_more_filters};
+    for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++)
+        for (const struct jinja_filter_entry *f = tables[t]; f->name; f++)
+            if (str_eqz(name, f->name)) return f->run;
+    return NULL;
+}
+
+bool jinja_is_filter(struct str name)
+{
+    return find_filter(name);
+}
+
 struct jinja_value jinja_filter(struct jinja_run *r, struct str name, struct jinja_value v,
                                 const struct jinja_args *args)
 {
-    const struct jinja_filter_entry *tables[] = {value_filters, jinja_list_filters};
+    jinja_filter_fn *run = find_filter(name);
+    if (!run)
+        jinja_fail(r, ERR_UNSUPPORTED, "filter '%.*s' is not supported",
+                   (int)(name.n < 40 ? name.n : 40), name.p);
     if (!jinja_enter_depth(r)) return v; /* map and select call filters by name */
-    for (size_t t = 0; t < 2; t++) {
-        for (const struct jinja_filter_entry *f = tables[t]; f->name; f++) {
-            if (!str_eqz(name, f->name)) continue;
-            v = f->run(r, v, args);
-            r->depth--;
-            return v;
-        }
-    }
+    v = run(r, v, args);
     r->depth--;
-    jinja_fail(r, ERR_UNSUPPORTED, "filter '%.*s' is not supported",
-               (int)(name.n < 40 ? name.n : 40), name.p);
     return v;
 }

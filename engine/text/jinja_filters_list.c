@@ -8,8 +8,7 @@
                                    const struct jinja_args *args)
 #define UNUSED_ARGS (void)args
 
-/* A list that stands for one of Jinja2's generators. */
-static struct jinja_value lazy_list(struct jinja_run *r)
+struct jinja_value jinja_lazy_list(struct jinja_run *r)
 {
     struct jinja_value v = jinja_list_new(r, JINJA_LIST);
     if (!r->err) v.list->lazy = true;
@@ -37,9 +36,8 @@ FILTER(filter_length)
     }
 }
 
-/* "a.b.0" or an index: members of members. */
-static struct jinja_value attribute(struct jinja_run *r, struct jinja_value v,
-                                    struct jinja_value path)
+struct jinja_value jinja_attribute(struct jinja_run *r, struct jinja_value v,
+                                   struct jinja_value path)
 {
     if (path.kind != JINJA_STRING) return jinja_index(r, v, path);
     struct str rest = jinja_flat(r, path.s), name;
@@ -61,7 +59,7 @@ FILTER(filter_join)
     if (path) {
         struct jinja_value members = jinja_list_new(r, JINJA_LIST);
         for (size_t i = 0; !r->err && i < items.list->n; i++)
-            jinja_list_add(r, members, attribute(r, items.list->at[i], *path));
+            jinja_list_add(r, members, jinja_attribute(r, items.list->at[i], *path));
         items = members;
     }
     return r->err ? v : jinja_join(r, sep.s, items);
@@ -93,7 +91,7 @@ FILTER(filter_last)
 FILTER(filter_reverse)
 {
     UNUSED_ARGS;
-    struct jinja_value items = jinja_items_of(r, v), out = lazy_list(r),
+    struct jinja_value items = jinja_items_of(r, v), out = jinja_lazy_list(r),
                        none = jinja_text(r, STR(""), false);
     for (size_t i = r->err ? 0 : items.list->n; i > 0 && jinja_charge(r, 0); i--)
         jinja_list_add(r, out, items.list->at[i - 1]);
@@ -103,7 +101,7 @@ FILTER(filter_reverse)
 FILTER(filter_items)
 {
     UNUSED_ARGS;
-    struct jinja_value out = lazy_list(r);
+    struct jinja_value out = jinja_lazy_list(r);
     if (v.kind == JINJA_UNDEFINED || r->err) return out;
     if (v.kind != JINJA_DICT)
         jinja_fail(r, ERR_INVALID, "items of a %s, expected a mapping", jinja_kind_name(v));
@@ -119,9 +117,15 @@ FILTER(filter_items)
 
 /* --- map, select, reject and their attribute forms */
 
+/* map, select and reject take anything that is not true for an empty list. */
+static struct jinja_value items_or_none(struct jinja_run *r, struct jinja_value v)
+{
+    return jinja_truth(v) ? jinja_items_of(r, v) : jinja_list_new(r, JINJA_LIST);
+}
+
 FILTER(filter_map)
 {
-    struct jinja_value items = jinja_items_of(r, v), out = lazy_list(r);
+    struct jinja_value items = items_or_none(r, v), out = jinja_lazy_list(r);
     const struct jinja_value *path = jinja_arg(args, 99, "attribute"),
                              *otherwise = jinja_arg(args, 99, "default");
     struct jinja_args rest = jinja_args_from(args, 1);
@@ -129,7 +133,7 @@ FILTER(filter_map)
     for (size_t i = 0; !r->err && i < items.list->n; i++) {
         struct jinja_value one = items.list->at[i];
         if (path) {
-            one = attribute(r, one, *path);
+            one = jinja_attribute(r, one, *path);
             if (one.kind == JINJA_UNDEFINED && otherwise) one = *otherwise;
         } else {
             one = jinja_filter(r, jinja_flat(r, jinja_need_text(r, args->at[0])), one, &rest);
@@ -142,14 +146,14 @@ FILTER(filter_map)
 static struct jinja_value choose(struct jinja_run *r, struct jinja_value v,
                                  const struct jinja_args *args, bool by_attribute, bool keep)
 {
-    struct jinja_value items = jinja_items_of(r, v), out = lazy_list(r);
+    struct jinja_value items = items_or_none(r, v), out = jinja_lazy_list(r);
     size_t test_i = by_attribute ? 1 : 0;
     struct jinja_args rest = jinja_args_from(args, test_i + 1);
     if (by_attribute && !args->n)
         jinja_fail(r, ERR_INVALID, "selectattr and rejectattr need an attribute");
     for (size_t i = 0; !r->err && i < items.list->n; i++) {
         struct jinja_value one = items.list->at[i],
-                           tested = by_attribute ? attribute(r, one, args->at[0]) : one;
+                           tested = by_attribute ? jinja_attribute(r, one, args->at[0]) : one;
         bool holds =
             args->n > test_i
                 ? jinja_test(r, jinja_flat(r, jinja_need_text(r, args->at[test_i])), tested, &rest)
@@ -185,7 +189,16 @@ struct sort_item {
 static struct jinja_value sort_key(struct jinja_run *r, struct jinja_value v,
                                    const struct jinja_value *path, bool case_matters)
 {
-    if (path) v = attribute(r, v, *path);
+    struct str paths = path && path->kind == JINJA_STRING ? jinja_flat(r, path->s) : STR(""), one;
+    if (str_find_char(paths, ',') >= 0) { /* by the first, then by the second.. */
+        struct jinja_value keys = jinja_list_new(r, JINJA_LIST);
+        while (!r->err && str_next(&paths, ',', &one)) {
+            struct jinja_value part = jinja_text(r, one, false);
+            jinja_list_add(r, keys, sort_key(r, v, &part, case_matters));
+        }
+        return keys;
+    }
+    if (path) v = jinja_attribute(r, v, *path);
     return v.kind == JINJA_STRING && !case_matters ? jinja_change_case(r, v.s, JINJA_LOWER) : v;
 }
 
@@ -200,7 +213,7 @@ static void sort_items(struct jinja_run *r, struct sort_item *at, size_t n, bool
             for (size_t k = lo, i = lo, j = mid; k < hi; k++) {
                 bool left = j >= hi;
                 if (!left && i < mid) {
-                    int c = jinja_order(r, from[j].key, from[i].key);
+                    int c = jinja_sort_order(r, from[j].key, from[i].key);
                     left = reverse ? c <= 0 : c >= 0;
                 }
                 to[k] = left ? from[i++] : from[j++];
@@ -213,8 +226,8 @@ static void sort_items(struct jinja_run *r, struct sort_item *at, size_t n, bool
     if (from != at && !r->err) memcpy(at, from, n * sizeof *at);
 }
 
-static struct jinja_value sorted(struct jinja_run *r, struct jinja_value items,
-                                 const struct jinja_value *path, bool case_matters, bool reverse)
+struct jinja_value jinja_sorted(struct jinja_run *r, struct jinja_value items,
+                                const struct jinja_value *path, bool case_matters, bool reverse)
 {
     struct jinja_value out = jinja_list_new(r, JINJA_LIST);
     size_t n = r->err ? 0 : items.list->n;
@@ -233,8 +246,8 @@ FILTER(filter_sort)
     const struct jinja_value *path = jinja_arg(args, 2, "attribute");
     bool reverse = jinja_arg_truth(args, 0, "reverse", false),
          case_matters = jinja_arg_truth(args, 1, "case_sensitive", false);
-    return sorted(r, jinja_items_of(r, v), path && path->kind != JINJA_NONE ? path : NULL,
-                  case_matters, reverse);
+    return jinja_sorted(r, jinja_items_of(r, v), path && path->kind != JINJA_NONE ? path : NULL,
+                        case_matters, reverse);
 }
 
 FILTER(filter_dictsort)
@@ -244,7 +257,8 @@ FILTER(filter_dictsort)
     bool reverse = jinja_arg_truth(args, 2, "reverse", false),
          case_matters = jinja_arg_truth(args, 0, "case_sensitive", false);
     struct jinja_args none = {NULL, 0, NULL, 0};
-    return sorted(r, filter_items(r, v, &none), &place, case_matters, reverse);
+    if (v.kind == JINJA_UNDEFINED) jinja_fail_undefined(r, v);
+    return jinja_sorted(r, filter_items(r, v, &none), &place, case_matters, reverse);
 }
 
 FILTER(filter_unique)
@@ -252,7 +266,7 @@ FILTER(filter_unique)
     const struct jinja_value *path = jinja_arg(args, 1, "attribute");
     bool case_matters = jinja_arg_truth(args, 0, "case_sensitive", false);
     struct jinja_value items = jinja_items_of(r, v), seen = jinja_list_new(r, JINJA_LIST),
-                       out = lazy_list(r);
+                       out = jinja_lazy_list(r);
     for (size_t i = 0; !r->err && i < items.list->n; i++) {
         struct jinja_value key = sort_key(r, items.list->at[i], path, case_matters);
         if (r->err || jinja_contains(r, seen, key)) continue;
@@ -292,7 +306,8 @@ FILTER(filter_sum)
     struct jinja_value items = jinja_items_of(r, v), total = start ? *start : jinja_int(0);
     for (size_t i = 0; !r->err && i < items.list->n; i++)
         total = jinja_arithmetic(r, JINJA_ADD, total,
-                                 path ? attribute(r, items.list->at[i], *path) : items.list->at[i]);
+                                 path ? jinja_attribute(r, items.list->at[i], *path)
+                                      : items.list->at[i]);
     return total;
 }
 

@@ -1,322 +1,12 @@
-/* jinja_methods.c - methods of strings, lists, mappings and loops, as Python has them. */
+/* jinja_methods.c - methods of lists, mappings and loops, as Python has them, and where a method is looked up. */
 #include <string.h>
 
 #include "engine/text/jinja_eval.h"
 #include "engine/text/unicode.h"
 
-typedef struct jinja_value method_fn(struct jinja_run *r, struct jinja_value self,
-                                     const struct jinja_args *args);
 #define METHOD(name)                                                                               \
     static struct jinja_value name(struct jinja_run *r, struct jinja_value self,                   \
                                    const struct jinja_args *args)
-
-/* --- strings */
-
-static struct jinja_value strip(struct jinja_run *r, struct jinja_value self,
-                                const struct jinja_args *args, bool left, bool right)
-{
-    struct str chars = jinja_arg_text(r, args, 0, "chars", (struct str){NULL, 0});
-    return r->err ? self : jinja_trim(r, self.s, chars.p ? &chars : NULL, left, right);
-}
-METHOD(text_strip)
-{
-    return strip(r, self, args, true, true);
-}
-METHOD(text_lstrip)
-{
-    return strip(r, self, args, true, false);
-}
-METHOD(text_rstrip)
-{
-    return strip(r, self, args, false, true);
-}
-
-static bool is_space_at(struct str s, size_t i, size_t *n)
-{
-    uint32_t c;
-    *n = unicode_next(s, i, &c);
-    return unicode_is_space(c) || (c >= 0x1C && c <= 0x1F);
-}
-
-/* split() without a separator: runs of white space, none at the ends. */
-static struct jinja_value split_spaces(struct jinja_run *r, struct jinja_value self, int64_t most)
-{
-    struct str s = jinja_flat(r, self.s);
-    struct jinja_value out = jinja_list_new(r, JINJA_LIST);
-    size_t i = 0, n;
-    while (!r->err && i < s.n) {
-        while (i < s.n && is_space_at(s, i, &n))
-            i += n;
-        if (i >= s.n) break;
-        size_t from = i;
-        if (most >= 0 && (int64_t)out.list->n == most) {
-            struct jinja_value rest = jinja_part(r, self.s, from, s.n - from);
-            if (!r->err) jinja_list_add(r, out, jinja_trim(r, rest.s, NULL, false, true));
-            break;
-        }
-        while (i < s.n && !is_space_at(s, i, &n))
-            i += n;
-        jinja_list_add(r, out, jinja_part(r, self.s, from, i - from));
-    }
-    return out;
-}
-
-METHOD(text_split)
-{
-    struct str sep = jinja_arg_text(r, args, 0, "sep", (struct str){NULL, 0}),
-               s = jinja_flat(r, self.s);
-    int64_t most = jinja_arg_int(r, args, 1, "maxsplit", -1);
-    if (r->err || !sep.p) return r->err ? self : split_spaces(r, self, most);
-    struct jinja_value out = jinja_list_new(r, JINJA_LIST);
-    size_t from = 0;
-    if (!sep.n) jinja_fail(r, ERR_INVALID, "split: the separator is empty");
-    jinja_charge(r, s.n);
-    for (int64_t n = 0; !r->err && (most < 0 || n < most); n++) {
-        ptrdiff_t hit = str_find(str_sub(s, from, s.n), sep);
-        if (hit < 0) break;
-        jinja_list_add(r, out, jinja_part(r, self.s, from, (size_t)hit));
-        from += (size_t)hit + sep.n;
-    }
-    jinja_list_add(r, out, jinja_part(r, self.s, from, s.n - from));
-    return out;
-}
-
-/* Byte offset of the last sep in s before `end`, or -1. */
-static ptrdiff_t find_last(struct str s, size_t end, struct str sep)
-{
-    for (size_t i = end < sep.n ? 0 : end - sep.n + 1; i > 0; i--)
-        if (!memcmp(s.p + i - 1, sep.p, sep.n)) return (ptrdiff_t)i - 1;
-    return -1;
-}
-
-METHOD(text_rsplit)
-{
-    struct str sep = jinja_arg_text(r, args, 0, "sep", STR("")), s = jinja_flat(r, self.s);
-    int64_t most = jinja_arg_int(r, args, 1, "maxsplit", -1);
-    if (!sep.n || most < 0) return text_split(r, self, args);
-    struct jinja_value cut = jinja_list_new(r, JINJA_LIST), out = jinja_list_new(r, JINJA_LIST);
-    size_t end = s.n;
-    jinja_charge(r, s.n);
-    for (int64_t n = 0; !r->err && n < most; n++) {
-        ptrdiff_t hit = find_last(s, end, sep);
-        if (hit < 0) break;
-        jinja_list_add(r, cut,
-                       jinja_part(r, self.s, (size_t)hit + sep.n, end - (size_t)hit - sep.n));
-        end = (size_t)hit;
-    }
-    jinja_list_add(r, out, jinja_part(r, self.s, 0, end));
-    for (size_t i = r->err ? 0 : cut.list->n; i > 0 && !r->err; i--)
-        jinja_list_add(r, out, cut.list->at[i - 1]);
-    return out;
-}
-
-METHOD(text_splitlines)
-{
-    (void)args;
-    return jinja_split_lines(r, self.s);
-}
-
-METHOD(text_replace)
-{
-    const struct jinja_value *old = jinja_arg(args, 0, "old"), *new = jinja_arg(args, 1, "new");
-    int64_t most = jinja_arg_int(r, args, 2, "count", -1);
-    if (!old || !new) jinja_fail(r, ERR_INVALID, "replace needs two arguments");
-    if (r->err) return self;
-    return jinja_replace(r, self.s, jinja_need_text(r, *old), jinja_need_text(r, *new), most);
-}
-
-/* startswith and endswith take one string or a tuple of them. */
-static struct jinja_value has_end(struct jinja_run *r, struct jinja_value self,
-                                  const struct jinja_args *args, bool at_start)
-{
-    struct str s = jinja_flat(r, self.s);
-    struct jinja_value one = args->n ? args->at[0] : jinja_undefined(NULL);
-    bool several = one.kind == JINJA_TUPLE || one.kind == JINJA_LIST;
-    size_t n = several ? one.list->n : 1;
-    for (size_t i = 0; i < n && !r->err; i++) {
-        struct str part = jinja_flat(r, jinja_need_text(r, several ? one.list->at[i] : one));
-        if (!r->err && (at_start ? str_starts(s, part) : str_ends(s, part)))
-            return jinja_bool(true);
-    }
-    return jinja_bool(false);
-}
-METHOD(text_startswith)
-{
-    return has_end(r, self, args, true);
-}
-METHOD(text_endswith)
-{
-    return has_end(r, self, args, false);
-}
-
-METHOD(text_removeprefix)
-{
-    struct str s = jinja_flat(r, self.s), part = jinja_arg_text(r, args, 0, "prefix", STR(""));
-    return str_starts(s, part) ? jinja_part(r, self.s, part.n, s.n - part.n) : self;
-}
-METHOD(text_removesuffix)
-{
-    struct str s = jinja_flat(r, self.s), part = jinja_arg_text(r, args, 0, "suffix", STR(""));
-    return str_ends(s, part) ? jinja_part(r, self.s, 0, s.n - part.n) : self;
-}
-
-static struct jinja_value change_case(struct jinja_run *r, struct jinja_value self,
-                                      enum jinja_case how)
-{
-    return jinja_change_case(r, self.s, how);
-}
-METHOD(text_upper)
-{
-    (void)args;
-    return change_case(r, self, JINJA_UPPER);
-}
-METHOD(text_lower)
-{
-    (void)args;
-    return change_case(r, self, JINJA_LOWER);
-}
-METHOD(text_title)
-{
-    (void)args;
-    return change_case(r, self, JINJA_TITLE);
-}
-METHOD(text_capitalize)
-{
-    (void)args;
-    return change_case(r, self, JINJA_CAPITALIZE);
-}
-
-static int64_t chars_before(struct str s, size_t bytes)
-{
-    int64_t n = 0;
-    for (size_t i = 0; i < bytes; i++)
-        n += ((unsigned char)s.p[i] & 0xC0) != 0x80;
-    return n;
-}
-METHOD(text_find)
-{
-    struct str s = jinja_flat(r, self.s), part = jinja_arg_text(r, args, 0, "sub", STR(""));
-    ptrdiff_t hit = jinja_charge(r, s.n) ? str_find(s, part) : -1;
-    return jinja_int(hit < 0 ? -1 : chars_before(s, (size_t)hit));
-}
-METHOD(text_rfind)
-{
-    struct str s = jinja_flat(r, self.s), part = jinja_arg_text(r, args, 0, "sub", STR(""));
-    ptrdiff_t hit = jinja_charge(r, s.n) ? find_last(s, s.n, part) : -1;
-    return jinja_int(hit < 0 ? -1 : chars_before(s, (size_t)hit));
-}
-METHOD(text_count)
-{
-    struct str s = jinja_flat(r, self.s), part = jinja_arg_text(r, args, 0, "sub", STR(""));
-    if (!part.n) return jinja_int((int64_t)jinja_chars(r, self.s) + 1);
-    int64_t n = 0;
-    jinja_charge(r, s.n);
-    for (ptrdiff_t hit; !r->err && (hit = str_find(s, part)) >= 0; n++)
-        s = str_sub(s, (size_t)hit + part.n, s.n);
-    return jinja_int(n);
-}
-METHOD(text_join)
-{
-    return args->n ? jinja_join(r, self.s, jinja_items_of(r, args->at[0])) : self;
-}
-
-/* isdigit, isalpha, isalnum, isspace, isupper, islower */
-static struct jinja_value all_chars(struct jinja_run *r, struct jinja_value self,
-                                    bool (*holds)(uint32_t code))
-{
-    struct str s = jinja_flat(r, self.s);
-    bool all = s.n > 0 && jinja_charge(r, s.n);
-    for (size_t i = 0; all && i < s.n;) {
-        uint32_t c;
-        i += unicode_next(s, i, &c);
-        all = holds(c);
-    }
-    return jinja_bool(all);
-}
-static bool is_digit(uint32_t c)
-{
-    return unicode_class(c) == UC_ND;
-}
-static bool is_alpha(uint32_t c)
-{
-    return unicode_is_letter(unicode_class(c));
-}
-static bool is_alnum(uint32_t c)
-{
-    return is_alpha(c) || unicode_is_number(unicode_class(c));
-}
-METHOD(text_isdigit)
-{
-    (void)args;
-    return all_chars(r, self, is_digit);
-}
-METHOD(text_isalpha)
-{
-    (void)args;
-    return all_chars(r, self, is_alpha);
-}
-METHOD(text_isalnum)
-{
-    (void)args;
-    return all_chars(r, self, is_alnum);
-}
-METHOD(text_isspace)
-{
-    (void)args;
-    return all_chars(r, self, unicode_is_space);
-}
-METHOD(text_isupper)
-{
-    struct jinja_args none = {NULL, 0, NULL, 0};
-    (void)args;
-    return jinja_bool(jinja_test(r, STR("upper"), self, &none));
-}
-METHOD(text_islower)
-{
-    struct jinja_args none = {NULL, 0, NULL, 0};
-    (void)args;
-    return jinja_bool(jinja_test(r, STR("lower"), self, &none));
-}
-
-/* "{} {0} {name}".format(..): no format specifications. */
-METHOD(text_format)
-{
-    struct str s = jinja_flat(r, self.s);
-    struct jinja_builder b = {NULL, 0, 0, 0};
-    size_t next = 0, from = 0;
-    for (size_t i = 0; i < s.n && !r->err; i++) {
-        if (s.p[i] != '{' && s.p[i] != '}') continue;
-        bool twice = i + 1 < s.n && s.p[i + 1] == s.p[i];
-        struct jinja_value plain = jinja_part(r, self.s, from, i - from + twice);
-        if (!r->err) jinja_build_string(r, &b, plain.s);
-        from = i + 1 + twice;
-        i += twice;
-        if (twice || r->err) continue;
-        ptrdiff_t n = s.p[i] == '{' ? str_find_char(str_sub(s, from, s.n), '}') : -1;
-        struct str name = str_sub(s, from, n < 0 ? 0 : (size_t)n);
-        int64_t place = 0;
-        const struct jinja_value *v = NULL;
-        if (n >= 0 && !name.n)
-            v = next < args->n ? &args->at[next++] : NULL;
-        else if (n >= 0 && str_to_i64(name, 0, 1000, &place) == OK)
-            v = (size_t)place < args->n ? &args->at[place] : NULL;
-        for (size_t k = 0; !v && n > 0 && k < args->n_named; k++)
-            if (str_eq(args->named[k].name, name)) v = &args->named[k].value;
-        if (!v) {
-            jinja_fail(r, ERR_INVALID,
-                       "format: a field has no value, or a format we do not support");
-            break;
-        }
-        struct jinja_value text = jinja_to_string(r, *v);
-        if (!r->err) jinja_build_string(r, &b, text.s);
-        from += (size_t)n + 1;
-        i = from - 1;
-    }
-    struct jinja_value rest =
-        jinja_part(r, self.s, from < s.n ? from : s.n, from < s.n ? s.n - from : 0);
-    if (!r->err) jinja_build_string(r, &b, rest.s);
-    return jinja_built(r, &b);
-}
 
 /* --- lists and mappings */
 
@@ -442,58 +132,41 @@ METHOD(loop_changed)
     return jinja_bool(!same);
 }
 
+METHOD(list_copy)
+{
+    (void)args;
+    return jinja_items_of(r, self);
+}
+METHOD(dict_copy)
+{
+    struct jinja_value out = jinja_dict_new(r, JINJA_DICT);
+    struct jinja_args all = {&self, 1, NULL, 0};
+    (void)args;
+    if (!r->err) dict_update(r, out, &all);
+    return out;
+}
+
 static const struct {
     enum jinja_kind kind;
     const char *name;
-    method_fn *run;
+    jinja_method_fn *run;
 } methods[] = {
-    {JINJA_STRING, "strip", text_strip},
-    {JINJA_STRING, "lstrip", text_lstrip},
-    {JINJA_STRING, "rstrip", text_rstrip},
-    {JINJA_STRING, "split", text_split},
-    {JINJA_STRING, "rsplit", text_rsplit},
-    {JINJA_STRING, "splitlines", text_splitlines},
-    {JINJA_STRING, "replace", text_replace},
-    {JINJA_STRING, "startswith", text_startswith},
-    {JINJA_STRING, "endswith", text_endswith},
-    {JINJA_STRING, "removeprefix", text_removeprefix},
-    {JINJA_STRING, "removesuffix", text_removesuffix},
-    {JINJA_STRING, "upper", text_upper},
-    {JINJA_STRING, "lower", text_lower},
-    {JINJA_STRING, "title", text_title},
-    {JINJA_STRING, "capitalize", text_capitalize},
-    {JINJA_STRING, "find", text_find},
-    {JINJA_STRING, "rfind", text_rfind},
-    {JINJA_STRING, "count", text_count},
-    {JINJA_STRING, "join", text_join},
-    {JINJA_STRING, "format", text_format},
-    {JINJA_STRING, "isdigit", text_isdigit},
-    {JINJA_STRING, "isalpha", text_isalpha},
-    {JINJA_STRING, "isalnum", text_isalnum},
-    {JINJA_STRING, "isspace", text_isspace},
-    {JINJA_STRING, "isupper", text_isupper},
-    {JINJA_STRING, "islower", text_islower},
-    {JINJA_STRING, "isnumeric", text_isdigit},
-    {JINJA_STRING, "isdecimal", text_isdigit},
-    {JINJA_LIST, "append", list_append},
-    {JINJA_LIST, "extend", list_extend},
-    {JINJA_LIST, "pop", list_pop},
-    {JINJA_LIST, "count", list_count},
-    {JINJA_LIST, "index", list_index},
-    {JINJA_TUPLE, "count", list_count},
-    {JINJA_TUPLE, "index", list_index},
-    {JINJA_DICT, "get", dict_get},
-    {JINJA_DICT, "items", dict_items},
-    {JINJA_DICT, "keys", dict_keys},
-    {JINJA_DICT, "values", dict_values},
-    {JINJA_DICT, "pop", dict_pop},
-    {JINJA_DICT, "update", dict_update},
-    {JINJA_LOOP, "cycle", loop_cycle},
+    {JINJA_LIST, "copy", list_copy},       {JINJA_LIST, "append", list_append},
+    {JINJA_LIST, "extend", list_extend},   {JINJA_LIST, "pop", list_pop},
+    {JINJA_LIST, "count", list_count},     {JINJA_LIST, "index", list_index},
+    {JINJA_TUPLE, "count", list_count},    {JINJA_TUPLE, "index", list_index},
+    {JINJA_DICT, "get", dict_get},         {JINJA_DICT, "items", dict_items},
+    {JINJA_DICT, "keys", dict_keys},       {JINJA_DICT, "values", dict_values},
+    {JINJA_DICT, "pop", dict_pop},         {JINJA_DICT, "update", dict_update},
+    {JINJA_DICT, "copy", dict_copy},       {JINJA_LOOP, "cycle", loop_cycle},
     {JINJA_LOOP, "changed", loop_changed},
 };
 
-static method_fn *find_method(struct jinja_value v, struct str name)
+static jinja_method_fn *find_method(struct jinja_value v, struct str name)
 {
+    for (const struct jinja_text_method *m = jinja_text_methods; v.kind == JINJA_STRING && m->name;
+         m++)
+        if (str_eqz(name, m->name)) return m->run;
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
         if (methods[i].kind == v.kind && str_eqz(name, methods[i].name)) return methods[i].run;
     return NULL;
@@ -507,7 +180,7 @@ bool jinja_has_method(struct jinja_value v, struct str name)
 struct jinja_value jinja_call_method(struct jinja_run *r, const struct jinja_method *m,
                                      const struct jinja_args *args)
 {
-    method_fn *run = find_method(m->self, m->name);
+    jinja_method_fn *run = find_method(m->self, m->name);
     ASSERT(run);
     return r->err ? m->self : run(r, m->self, args);
 }

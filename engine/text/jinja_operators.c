@@ -13,12 +13,8 @@ static int64_t whole(struct jinja_value v)
 
 static struct jinja_value mismatch(struct jinja_run *r, struct jinja_value a, struct jinja_value b)
 {
-    const struct jinja_value *u = a.kind == JINJA_UNDEFINED   ? &a
-                                  : b.kind == JINJA_UNDEFINED ? &b
-                                                              : NULL;
-    if (u && u->name)
-        jinja_fail(r, ERR_INVALID, "'%.*s' is undefined", (int)(u->name->n < 60 ? u->name->n : 60),
-                   u->name->p);
+    if (a.kind == JINJA_UNDEFINED || b.kind == JINJA_UNDEFINED)
+        jinja_fail_undefined(r, a.kind == JINJA_UNDEFINED ? a : b);
     else
         jinja_fail(r, ERR_INVALID, "unsupported operand types: %s and %s", jinja_kind_name(a),
                    jinja_kind_name(b));
@@ -99,7 +95,7 @@ static struct jinja_value repeat(struct jinja_run *r, struct jinja_value v, int6
         struct jinja_builder b = {NULL, 0, 0, 0};
         for (int64_t i = 0; i < times && v.s->n && !r->err; i++)
             jinja_build_string(r, &b, v.s);
-        return jinja_built(r, &b);
+        return jinja_as_markup(r, jinja_built(r, &b), v.s->markup);
     }
     struct jinja_value out = jinja_list_new(r, v.kind);
     for (int64_t i = 0; i < times && v.list->n && !r->err; i++)
@@ -131,6 +127,15 @@ static struct jinja_value concat_text(struct jinja_run *r, struct jinja_value a,
     return jinja_built(r, &out);
 }
 
+/* a + b: with markup on one side, the other is escaped (a ~ b is not so). */
+static struct jinja_value add_text(struct jinja_run *r, struct jinja_value a, struct jinja_value b)
+{
+    bool markup = a.s->markup || b.s->markup;
+    if (markup && !a.s->markup) a = jinja_escape(r, a);
+    if (markup && !b.s->markup) b = jinja_escape(r, b);
+    return jinja_as_markup(r, concat_text(r, a, b), markup);
+}
+
 static bool is_sequence(struct jinja_value v)
 {
     return v.kind == JINJA_STRING || v.kind == JINJA_LIST || v.kind == JINJA_TUPLE;
@@ -148,7 +153,7 @@ struct jinja_value jinja_arithmetic(struct jinja_run *r, enum jinja_op op, struc
                       : int_arithmetic(r, op, whole(a), whole(b));
     }
     if (op == JINJA_ADD && a.kind == b.kind) {
-        if (a.kind == JINJA_STRING) return concat_text(r, a, b);
+        if (a.kind == JINJA_STRING) return add_text(r, a, b);
         if (a.kind == JINJA_LIST || a.kind == JINJA_TUPLE) return concat_lists(r, a, b);
     }
     if (op == JINJA_MOD && a.kind == JINJA_STRING) return jinja_percent_format(r, a, b);
@@ -244,10 +249,10 @@ struct jinja_value jinja_slice(struct jinja_run *r, struct jinja_value v,
                                const struct jinja_value part[3])
 {
     if (r->err) return v;
-    if (v.kind == JINJA_STRING) return slice_text(r, v, part);
+    if (v.kind == JINJA_STRING) return jinja_as_markup(r, slice_text(r, v, part), v.s->markup);
     if (v.kind != JINJA_LIST && v.kind != JINJA_TUPLE) {
-        jinja_fail(r, ERR_INVALID, "a %s cannot be sliced", jinja_kind_name(v));
-        return v;
+        static const struct str name = {"a slice", 7};
+        return jinja_undefined(&name);
     }
     int64_t idx[3], count;
     if (!slice_indices(r, part, (int64_t)v.list->n, idx, &count)) return v;
@@ -358,5 +363,9 @@ struct jinja_value jinja_percent_format(struct jinja_run *r, struct jinja_value 
             format_one(r, &out, spec, n, type, tuple ? values.list->at[used] : values);
         used++;
     }
+    bool maybe_mapping = /* those may be left over, says Python */
+        values.kind == JINJA_DICT || values.kind == JINJA_LIST || values.kind == JINJA_UNDEFINED;
+    if (values.kind == JINJA_TUPLE ? used < values.list->n : !used && !maybe_mapping)
+        jinja_fail(r, ERR_INVALID, "more values than the %% format has places for");
     return jinja_built(r, &out);
 }

@@ -29,6 +29,16 @@ struct jinja_value jinja_text_copy(struct jinja_run *r, struct str s, bool conte
     return jinja_text(r, (struct str){p, s.n}, content);
 }
 
+struct jinja_value jinja_as_markup(struct jinja_run *r, struct jinja_value text, bool markup)
+{
+    if (r->err || text.s->markup == markup) return text;
+    struct jinja_string *t = jinja_alloc(r, sizeof *t);
+    if (!t) return text;
+    *t = *text.s; /* its spans may stay inside the other: both live as long as the run */
+    t->markup = markup;
+    return (struct jinja_value){.kind = JINJA_STRING, .s = t};
+}
+
 struct str jinja_flat(struct jinja_run *r, const struct jinja_string *s)
 {
     if (s->flat) return (struct str){s->flat, s->n};

@@ -48,10 +48,11 @@ static int test_value(struct jinja_run *r, struct str name, struct jinja_value v
                  {"integer", k == JINJA_INT},
                  {"float", k == JINJA_FLOAT},
                  {"callable", k == JINJA_MACRO || k == JINJA_METHOD || k == JINJA_FUNCTION ||
-                                  k == JINJA_NAMESPACE},
-                 {"escaped", false}};
+                                  k == JINJA_NAMESPACE || k == JINJA_UNDEFINED},
+                 {"escaped", k == JINJA_STRING && v.s->markup}};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         if (str_eqz(name, kinds[i].name)) return kinds[i].holds;
+    if (str_eqz(name, "filter")) return k == JINJA_STRING && jinja_is_filter(jinja_flat(r, v.s));
     if (str_eqz(name, "odd")) return !divisible(r, v, jinja_int(2));
     if (str_eqz(name, "even")) return divisible(r, v, jinja_int(2));
     if (str_eqz(name, "lower")) return is_cased(r, v, true);

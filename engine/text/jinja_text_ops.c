@@ -9,9 +9,8 @@ static const struct jinja_string empty = {.spans = NULL, .flat = ""};
 const struct jinja_string *jinja_need_text(struct jinja_run *r, struct jinja_value v)
 {
     if (v.kind == JINJA_STRING && !r->err) return v.s;
-    if (v.kind == JINJA_UNDEFINED && v.name)
-        jinja_fail(r, ERR_INVALID, "'%.*s' is undefined", (int)(v.name->n < 60 ? v.name->n : 60),
-                   v.name->p);
+    if (v.kind == JINJA_UNDEFINED)
+        jinja_fail_undefined(r, v);
     else
         jinja_fail(r, ERR_INVALID, "expected a string, not a %s", jinja_kind_name(v));
     return &empty;
@@ -58,7 +57,7 @@ struct jinja_value jinja_trim(struct jinja_run *r, const struct jinja_string *s,
         if (start + n != to || !strips(chars, t, start, n, code)) break;
         to = start;
     }
-    return jinja_part(r, s, from, to - from);
+    return jinja_as_markup(r, jinja_part(r, s, from, to - from), s->markup);
 }
 
 struct jinja_value jinja_replace(struct jinja_run *r, const struct jinja_string *s,
@@ -122,6 +121,38 @@ struct jinja_value jinja_split_lines(struct jinja_run *r, const struct jinja_str
     return out;
 }
 
+struct jinja_value jinja_pad(struct jinja_run *r, const struct jinja_string *s, int64_t width,
+                             struct str fill, enum jinja_side side)
+{
+    struct jinja_builder b = {NULL, 0, 0, 0};
+    uint32_t code;
+    int64_t n = (int64_t)jinja_chars(r, s), pad = width > n ? width - n : 0;
+    if (!r->err && (!fill.n || unicode_next(fill, 0, &code) != fill.n))
+        jinja_fail(r, ERR_INVALID, "text is filled up with one character");
+    int64_t before = side == JINJA_LEFT    ? 0
+                     : side == JINJA_RIGHT ? pad
+                                           : pad / 2 + (pad & width & 1);
+    for (int64_t i = 0; i <= pad && !r->err; i++) { /* each round is paid for */
+        if (i == before) jinja_build_string(r, &b, s);
+        if (i < pad) jinja_build(r, &b, (struct jinja_span){fill.p, fill.n, false});
+    }
+    return jinja_as_markup(r, jinja_built(r, &b), s->markup);
+}
+
+struct jinja_value jinja_escape(struct jinja_run *r, struct jinja_value v)
+{
+    static const struct {
+        const char *plain, *escaped;
+    } pairs[] = {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"}, {"\"", "&#34;"}};
+    v = jinja_to_string(r, v);
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0] && !r->err; i++) {
+        struct jinja_value old = jinja_text(r, str_of(pairs[i].plain), false),
+                           new = jinja_text(r, str_of(pairs[i].escaped), false);
+        if (!r->err) v = jinja_replace(r, v.s, old.s, new.s, -1);
+    }
+    return jinja_as_markup(r, v, true);
+}
+
 /* One character in the wanted case; German sharp s and the dotted I grow. */
 static void put_case(struct buf *out, uint32_t code, bool upper)
 {
@@ -140,6 +171,12 @@ static bool opens_word(uint32_t code)
            code == '<';
 }
 
+static bool has_case(uint32_t code)
+{
+    enum unicode_class c = unicode_class(code);
+    return c == UC_LU || c == UC_LL || c == UC_LT;
+}
+
 struct jinja_value jinja_change_case(struct jinja_run *r, const struct jinja_string *s,
                                      enum jinja_case how)
 {
@@ -153,18 +190,19 @@ struct jinja_value jinja_change_case(struct jinja_run *r, const struct jinja_str
         for (size_t k = 0; k < t.n && !r->err;) {
             uint32_t code;
             size_t n = unicode_next(t, k, &code);
-            bool upper =
-                how == JINJA_UPPER || (start && (how == JINJA_TITLE || how == JINJA_CAPITALIZE));
+            bool upper = how == JINJA_UPPER || (start && how != JINJA_LOWER);
             if (code == UNICODE_INVALID)
                 buf_add(&out, t.p + k, n);
             else
                 put_case(&out, code, upper);
-            start = how == JINJA_TITLE ? opens_word(code) : false;
+            start = how == JINJA_TITLE           ? opens_word(code)
+                    : how == JINJA_TITLE_LETTERS ? !has_case(code)
+                                                 : false;
             k += n;
         }
         struct jinja_value piece = jinja_text_copy(r, buf_view(&out), s->spans[i].content);
         if (!r->err) jinja_build_string(r, &b, piece.s);
         buf_fini(&out);
     }
-    return jinja_built(r, &b);
+    return jinja_as_markup(r, jinja_built(r, &b), s->markup && how != JINJA_TITLE);
 }

@@ -27,6 +27,12 @@ void *jinja_alloc(struct jinja_run *r, size_t n)
     return p;
 }
 
+void jinja_fail_undefined(struct jinja_run *r, struct jinja_value v)
+{
+    struct str name = v.name ? *v.name : STR("value");
+    jinja_fail(r, ERR_INVALID, "'%.*s' is undefined", (int)(name.n < 60 ? name.n : 60), name.p);
+}
+
 bool jinja_charge(struct jinja_run *r, size_t work)
 {
     if (r->err) return false;
@@ -270,6 +276,11 @@ static int order(struct jinja_run *r, struct jinja_value a, struct jinja_value b
 int jinja_order(struct jinja_run *r, struct jinja_value a, struct jinja_value b)
 {
     return order(r, a, b, 0);
+}
+
+int jinja_sort_order(struct jinja_run *r, struct jinja_value a, struct jinja_value b)
+{
+    return equal(r, a, b, 0) ? 0 : order(r, a, b, 0);
 }
 
 struct jinja_value jinja_items_of(struct jinja_run *r, struct jinja_value v)

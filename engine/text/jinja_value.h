@@ -50,7 +50,8 @@ struct jinja_string {
     size_t n; /* bytes of all spans together */
     struct jinja_span *spans;
     size_t n_spans;
-    const char *flat;      /* all bytes in one piece, NULL until somebody asked */
+    const char *flat; /* all bytes in one piece, NULL until somebody asked */
+    bool markup; /* went through safe or escape: what is added to it is escaped, as in Jinja2 */
     struct jinja_span one; /* room for the usual case */
 };
 struct jinja_list {
@@ -118,6 +119,7 @@ struct jinja_run {
 void jinja_fail(struct jinja_run *r, enum err err, const char *fmt, ...)
     PRINTF_LIKE(3, 4);                            /* "line N: ..." */
 void *jinja_alloc(struct jinja_run *r, size_t n); /* zeroed; NULL after failing the run */
+void jinja_fail_undefined(struct jinja_run *r, struct jinja_value v); /* v is UNDEFINED */
 bool jinja_charge(struct jinja_run *r,
                   size_t work); /* takes 1 + work / 16 steps; false when they are used up */
 
@@ -147,6 +149,8 @@ double jinja_to_double(struct jinja_value v);
 /* What a for loop or a filter walks over: items of lists, keys of dicts, characters of strings, nothing for undefined. A LIST
  * value; fails the run for others. */
 struct jinja_value jinja_items_of(struct jinja_run *r, struct jinja_value v);
+/* What a sort compares: values that are equal have no order to look for. */
+int jinja_sort_order(struct jinja_run *r, struct jinja_value a, struct jinja_value b);
 bool jinja_contains(struct jinja_run *r, struct jinja_value all, struct jinja_value one);
 
 /* --- text (jinja_string.c). NULL only after an error. */
@@ -162,6 +166,8 @@ void jinja_build_string(struct jinja_run *r, struct jinja_builder *b, const stru
 struct jinja_value jinja_built(struct jinja_run *r, struct jinja_builder *b);
 /* str(v) of Python; a string comes back as it is. */
 struct jinja_value jinja_to_string(struct jinja_run *r, struct jinja_value v);
+/* The same text, as markup or not: for results of operations that keep what they were given. */
+struct jinja_value jinja_as_markup(struct jinja_run *r, struct jinja_value text, bool markup);
 void jinja_write_float(struct buf *out,
                        double f); /* Python's repr: shortest that reads back the same */
 

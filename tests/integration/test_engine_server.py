@@ -405,6 +405,35 @@ class Life(unittest.TestCase):
             self.assertTrue(r.stderr.strip() or status == 0)
 
 
+class Templates(unittest.TestCase):
+    """Templates that are picky about what they get; each stands in a copy of the tiny model, in the old one's place."""
+    PICKY = ("{% if strftime_now('%Y') == '1970' %}{{ raise_exception('no clock') }}{% endif %}{% for m in messages %}{{ m.role + (m.content or '') }}"
+             "{% for c in m.tool_calls or [] %}{% if m.content is none %}{{ 'f' + c.function.arguments }}{% endif %}{% endfor %}{% endfor %}")
+
+    def test_calls_come_in_the_form_that_the_template_shows_and_the_clock_is_right(self):
+        with open(os.path.join(DATA, "tiny-llama-mixed.gguf"), "rb") as f:
+            whole = f.read()
+        at = whole.index(b"{% for message in messages %}")
+        size = struct.unpack("<Q", whole[at - 8:at])[0]
+        template = self.PICKY.encode() + b"{#" + b" " * (size - len(self.PICKY) - 4) + b"#}"
+        self.assertEqual(len(template), size)
+        with Rig() as rig:
+            path = os.path.join(rig.folder, "picky.gguf")
+            with open(path, "wb") as f:
+                f.write(whole[:at] + template + whole[at + size:])
+            rig.engine(path, extra=("--served-model-name", "tiny"))
+
+            def prompt_tokens(arguments, content):
+                calls = [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": arguments}}]
+                messages = user("hello") + [{"role": "assistant", "content": content, "tool_calls": calls},
+                                            {"role": "tool", "tool_call_id": "c1", "content": "12"}]
+                status, _, raw = call(rig.engine_port, "POST", CHAT, {"model": "tiny", "messages": messages, "max_tokens": 1})
+                self.assertEqual(status, 200, raw)
+                return json.loads(raw)["usage"]["prompt_tokens"]
+            self.assertGreater(prompt_tokens('{"a": 1, "bcd": "efg"}', None), prompt_tokens('{}', None))
+            self.assertGreater(prompt_tokens('{"a": 1, "bcd": "efg"}', ""), prompt_tokens('{}', ""))
+
+
 class RealModel(unittest.TestCase):
     def test_smollm2_answers_a_chat_with_the_reference_prompt_ids(self):
         path = model(SMOLLM2)

@@ -168,7 +168,7 @@ TEST(chats_become_the_reference_ids)
     struct errmsg e = {0};
     struct buf file;
     buf_init(&file, 1 << 20);
-    REQUIRE(t && chat_template_from_gguf(&template, g, &e) == OK);
+    REQUIRE(t && chat_template_from_gguf(&template, g, NULL, &e) == OK);
     REQUIRE(case_read_file(TEST_DATA "/tokenizer.jsonl", &file));
     struct str text = buf_view(&file), line;
     int n = 0;

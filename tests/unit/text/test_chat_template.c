@@ -93,6 +93,59 @@ TEST(renderings_equal_jinja2)
     mem_free(line);
 }
 
+static char *read_template(const char *name, size_t *n)
+{
+    char path[300], *source = xmalloc(1 << 16);
+    snprintf(path, sizeof path, TEST_DATA "/templates/%s", name);
+    FILE *f = fopen(path, "r");
+    *n = f ? fread(source, 1, 1 << 16, f) : 0;
+    CHECK_AT(f && *n, "%s cannot be read", path);
+    if (f) fclose(f);
+    return source;
+}
+
+/* c: a template's name and what Jinja2 made of it, or the reason it gave for refusing; conversation: the line before. */
+static void check_rendering(const json_t *conversation, const json_t *c)
+{
+    size_t n;
+    char *source = read_template(json_string_value(json_object_get(c, "template")), &n);
+    json_t *whole = json_deep_copy(conversation);
+    char id[200];
+    snprintf(id, sizeof id, "%s on \"%s\"", json_string_value(json_object_get(c, "template")),
+             json_string_value(json_object_get(conversation, "conversation")));
+    json_object_update(whole, (json_t *)c);
+    json_object_set_new(whole, "id", json_string(id));
+    json_object_set_new(whole, "template", json_stringn(source, n));
+    run_case(whole);
+    json_decref(whole);
+    mem_free(source);
+}
+
+TEST(templates_render_all_conversations_as_jinja2_does)
+{
+    FILE *f = fopen(TEST_DATA "/template_renders.jsonl", "r");
+    REQUIRE(f);
+    char *line = xmalloc(1 << 20);
+    json_t *conversation = NULL;
+    int n = 0;
+    while (fgets(line, 1 << 20, f)) {
+        json_t *c = json_loads(line, JSON_ALLOW_NUL, NULL);
+        REQUIRE(c);
+        if (json_object_get(c, "conversation")) {
+            json_decref(conversation);
+            conversation = c;
+            continue;
+        }
+        check_rendering(conversation, c);
+        json_decref(c);
+        n++;
+    }
+    CHECK(n > 150);
+    json_decref(conversation);
+    fclose(f);
+    mem_free(line);
+}
+
 /* Renders source with one user message; the error, or OK with the text in *r. */
 static enum err render(const char *source, const char *user, struct chat_rendering *r,
                        struct errmsg *e)
@@ -184,6 +237,13 @@ TEST(hostile_templates_end_within_bounds)
         {"{{ (-9223372036854775807 - 1) // -1 }}", ERR_INVALID},
         {"{{ '%999999999d' % 1 }}", ERR_UNSUPPORTED},
         {"{% include 'x' %}", ERR_UNSUPPORTED},
+        {"{{ 'x'.ljust(1000000000000) }}", ERR_RANGE},
+        {"{{ ''|center(9000000000000000000) }}", ERR_RANGE},
+        {"{{ []|slice(1000000000000)|list }}", ERR_TOO_LARGE},
+        {"{{ [1]|batch(1000000000000, 2)|list }}", ERR_TOO_LARGE},
+        {"{{ 'x'.zfill(1000000000000) }}", ERR_RANGE},
+        {"{{ '{'|from_json }}", ERR_INVALID},
+        {"{{ ('[' * 5000)|from_json }}", ERR_INVALID},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct chat_rendering r;
