@@ -19,6 +19,7 @@ struct tuning;
 struct counting;
 struct near;
 struct judge;
+struct shadows;
 enum { RECENT_KEYS = 1024 }; /* power of two */
 struct gateway_series;       /* metrics.h of this room: series resolved once */
 
@@ -37,6 +38,7 @@ struct gateway {
     struct counting *counting;
     struct near *near;
     struct judge *judge;
+    struct shadows *shadows;
     struct upstreams *upstreams;
     struct api_keys *keys; /* NULL: open */
     struct join_table *joins;

@@ -18,6 +18,7 @@
 #include "gateway/pipeline.h"
 #include "gateway/secret.h"
 #include "gateway/series.h"
+#include "gateway/shadow.h"
 #include "gateway/tuning.h"
 
 enum {
@@ -111,6 +112,7 @@ static void on_secret(void *arg, uint64_t secret)
     if (code == OK) r->gw.counting = counting_open(&r->gw);
     if (code == OK) r->gw.near = near_open(&r->gw);
     if (code == OK) code = judge_open(&r->gw.judge, &r->gw, &e);
+    if (code == OK) r->gw.shadows = shadows_open(&r->gw);
     if (code == OK) code = listen_now(&r->gw, &e);
     if (code == OK) return;
     log_error("gateway", "cannot start: %s", e.text[0] ? e.text : err_text(code));
@@ -153,6 +155,7 @@ static void close_parts(struct run *r)
 {
     struct gateway *gw = &r->gw;
     if (gw->httpd) httpd_close(gw->httpd); /* every exchange ends here */
+    shadows_close(gw->shadows);
     judge_close(gw->judge);
     if (gw->client) http_client_free(gw->client); /* every call */
     upstreams_close(gw->upstreams);

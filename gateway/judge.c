@@ -127,6 +127,13 @@ static void tell(struct judge *j, const struct job *b, const struct pair *p, dou
                           : yes <= b->knobs.judge_no ? "veto"
                                                      : "unsure";
     char key[96], max[24], score[24], threshold[24], probability[24];
+    struct hash128 request;
+    if (verdict[0] != 'u' && hash_from_hex(str_of(b->hash), &request) == OK) {
+        struct cache_key k = {.exact = request, .ns = str_of(b->ns)};
+        if (cache_evidence_add(j->gw->cache, &k, str_of(p->entry), verdict[0] == 'a', "judge") !=
+            OK)
+            log_debug("gateway", "a judged pair is not what the look-up decided on");
+    }
     metric_add(verdict[0] == 'a' ? j->yes : verdict[0] == 'v' ? j->no : j->unsure, 1);
     snprintf(max, sizeof max, "%lld", (long long)b->knobs.near_misses);
     snprintf(score, sizeof score, "%.6g", p->score);
@@ -366,6 +373,8 @@ void judge_close(struct judge *j)
         free_job(b);
     }
     if (j->now && !j->aside) end_job(j, -1);
+    j->waiting++;           /* held */
     aside_cancel(j->aside); /* its end frees */
+    j->waiting--;
     let_go(j);
 }

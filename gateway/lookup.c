@@ -8,6 +8,7 @@
 #include "gateway/near.h"
 #include "gateway/pipeline.h"
 #include "gateway/reply.h"
+#include "gateway/shadow.h"
 #include "gateway/tuning.h"
 
 static enum step bypass(struct exchange *x, const char *reason)
@@ -39,6 +40,7 @@ static void hit(struct exchange *x, const struct cache_found *f)
     x->out.cache = f->result == CACHE_EXACT ? "exact" : "semantic";
     x->out.age_s = f->age_s;
     x->usage = f->answer->usage;
+    if (f->result == CACHE_SEMANTIC) shadow_offer(x->gw->shadows, x, f);
     if (!x->req.stream) {
         reply_answer_json(x, f->answer);
         pipeline_finish(x);

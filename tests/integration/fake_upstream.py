@@ -21,7 +21,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class FakeUpstream:
     def __init__(self, port=0):
         self.calls, self.lock, self.seen = [], threading.Lock(), set()
-        self.finish = None                             # finish_reason of all answers, unless the text says otherwise
+        self.finish = self.say = None                  # finish_reason and content of all answers, unless the text says otherwise
+        self.fail, self.hold = None, 0                 # status of all answers; seconds before each
         owner = self
 
         class Handler(_Handler):
@@ -120,8 +121,11 @@ class _Handler(BaseHTTPRequestHandler):
             do = {**do, do["once"]: "503"} if first else do
         if "/embeddings" in self.path:
             return self._send(200, b'{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5,-0.25]}],"model":"m"}')
+        time.sleep(self.fake.hold)
         if "slow" in do:
             time.sleep(int(do["slow"]) / 1000)
+        if self.fake.fail:
+            do["status"] = self.fake.fail
         if "status" in do:
             body = json.dumps({"error": {"message": "as asked", "type": "test_error", "code": None}}).encode()
             return self._send(int(do["status"]), body, extra=[("Retry-After", "7"), ("X-Upstream", "fake")])
@@ -133,7 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(200, b"", "text/event-stream" if call["json"].get("stream") else "application/json")
         if "html" in do:
             return self._send(200, b"<html>please log in</html>", "text/html")
-        content = do.get("say") or ("x" * int(do["pad"]) if "pad" in do else f"reply {call['n']} 你好 🚚")
+        content = do.get("say") or self.fake.say or ("x" * int(do["pad"]) if "pad" in do else f"reply {call['n']} 你好 🚚")
         if call["json"].get("stream"):
             return self._stream(call, do, content)
         return self._whole(call, do, content)
