@@ -1,5 +1,5 @@
-/* shadow_compare.c - see shadow_compare.h. Marks from tests/data/answer_pairs.jsonl (40 pairs of FAQ answers, half of them the same): the cosine above
- * which no differing pair lies that states the same facts, and the one below which no same pair lies. */
+/* shadow_compare.c - see shadow_compare.h. Marks from tests/data/answer_pairs.jsonl (40 pairs of FAQ answers, half of them the same):
+ * the cosine above which no differing pair lies that states the same facts, and the one below which no same pair lies. */
 #include "gateway/shadow_compare.h"
 
 #include <string.h>

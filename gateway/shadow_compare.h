@@ -1,6 +1,6 @@
-/* shadow_compare.h - do two answers to one question tell the customer the same? For shadow samples, where no judge is asked. Answers are worded
- * freely, so only what both can be pinned down on is held against each other: numbers, units, money, dates, times, negation and opposites;
- * then the similarity of their vectors. Between the two marks nothing is said. Pure. */
+/* shadow_compare.h - do two answers to one question tell the customer the same? For shadow samples, where no judge is asked. Answers
+ * are worded freely, so only what both can be pinned down on is held against each other: numbers, units, money, dates, times,
+ * negation and opposites; then the similarity of their vectors. Between the two marks nothing is said. Pure. */
 #ifndef DEJA_GATEWAY_SHADOW_COMPARE_H
 #define DEJA_GATEWAY_SHADOW_COMPARE_H
 #include "cache/guard.h"

@@ -1,5 +1,6 @@
-/* test_shadow_compare.c - goal: two answers that tell the same are not called different, and no pair that differs is called the same, as far as
- * anything is said. Method: hand-written pairs of answers (tests/data/answer_pairs.jsonl), with the real encoder when its file is there. */
+/* test_shadow_compare.c - goal: two answers that tell the same are not called different, and no pair that differs is called the same,
+ * as far as anything is said. Method: hand-written pairs of answers (tests/data/answer_pairs.jsonl), with the real encoder when its
+ * file is there. */
 #include "gateway/shadow_compare.h"
 
 #include <stdio.h>
