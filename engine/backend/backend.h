@@ -135,6 +135,9 @@ struct rope_store {
     int layer, n_heads; /* query heads, a multiple of n_kv_heads */
     float *q;
     const float *k, *v;
+    /* f32[n_kv_heads*head_dim] > 0, or NULL: the turned K is stored divided by it and the turned q multiplied, which changes no score
+     * but makes channels alike before they are rounded. The same for both of a pair. */
+    const float *spread;
 };
 void backend_rope_store(struct backend *be, struct kv *kv, const struct kv_rows *rows,
                         const struct rope_store *p);

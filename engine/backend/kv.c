@@ -224,6 +224,32 @@ static void put_v(const struct kv *kv, const struct kernels *k, uint8_t *head, s
     }
 }
 
+static struct rope_row rotation_of(const struct store_job *job, int pos)
+{
+    const struct rope *rope = job->p->rope;
+    struct rope_row r = {.head_dim = job->kv->o.head_dim};
+    if (!rope) return r;
+    ASSERT(pos < rope->o.pos_max && rope->o.dims <= r.head_dim);
+    r.dims = rope->o.dims;
+    r.half_split = rope->o.half_split;
+    r.cos_sin = rope->cos_sin + (size_t)pos * (size_t)r.dims;
+    return r;
+}
+
+static void turn_queries(const struct store_job *job, int i, const struct rope_row *r)
+{
+    const struct rope_store *p = job->p;
+    int n = r->head_dim, group = p->n_heads / job->kv->o.n_kv_heads;
+    for (int h = 0; h < p->n_heads; h++) {
+        float *q = p->q + ((size_t)i * (size_t)p->n_heads + (size_t)h) * (size_t)n;
+        if (p->rope) job->be->k->rope(r, q, q);
+        if (!p->spread) continue;
+        const float *spread = p->spread + h / group * n;
+        for (int d = 0; d < n; d++)
+            q[d] *= spread[d];
+    }
+}
+
 static void store_row(const struct store_job *job, int i)
 {
     const struct kv *kv = job->kv;
@@ -233,17 +259,8 @@ static void store_row(const struct store_job *job, int i)
     ASSERT(pos >= 0);
     int block = job->rows->block_table[job->rows->seq[i]][pos / bt];
     check_block(kv, block);
-    struct rope_row r = {.head_dim = n};
-    if (p->rope) {
-        ASSERT(pos < p->rope->o.pos_max && p->rope->o.dims <= n);
-        r.dims = p->rope->o.dims;
-        r.half_split = p->rope->o.half_split;
-        r.cos_sin = p->rope->cos_sin + (size_t)pos * (size_t)r.dims;
-        for (int h = 0; h < p->n_heads; h++) {
-            float *q = p->q + ((size_t)i * (size_t)p->n_heads + (size_t)h) * (size_t)n;
-            k->rope(&r, q, q);
-        }
-    }
+    struct rope_row r = rotation_of(job, pos);
+    if (p->rope || p->spread) turn_queries(job, i, &r);
     for (int h = 0; h < kv->o.n_kv_heads; h++) {
         size_t at = ((size_t)i * (size_t)kv->o.n_kv_heads + (size_t)h) * (size_t)n,
                slot = (size_t)(pos % bt);
@@ -253,6 +270,9 @@ static void store_row(const struct store_job *job, int i)
             k->rope(&r, x, turned);
             x = turned;
         }
+        for (int d = 0; p->spread && d < n; d++)
+            turned[d] = x[d] / p->spread[h * n + d];
+        if (p->spread) x = turned;
         uint8_t *head = kv_head(kv, p->layer, block, h);
         put_k(kv, k, head, slot, x);
         put_v(kv, k, head, slot, p->v + at);

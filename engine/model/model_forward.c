@@ -162,7 +162,8 @@ void model_forward(struct model *m, const struct model_batch *b, float *logits)
                                    .n_heads = m->plan.n_head,
                                    .q = m->q,
                                    .k = m->k,
-                                   .v = m->v};
+                                   .v = m->v,
+                                   .spread = l->k_spread};
         backend_rope_store(m->be, m->kv, &rows, &store);
         if (i == m->plan.n_layer - 1) keep_wanted(m, b, &rows);
         if (rows.n_rows == 0) return;

@@ -70,9 +70,12 @@ static enum err load_layer(struct model *m, struct layer *l, const struct plan_l
         (code = load_matrix(m, &l->v, &p->v, e)) ||
         (code = load_matrix(m, &l->attn_out, &p->attn_out, e)) ||
         (code = load_matrix(m, &l->gate, &p->gate, e)) ||
-        (code = load_matrix(m, &l->up, &p->up, e)))
+        (code = load_matrix(m, &l->up, &p->up, e)) ||
+        (code = load_matrix(m, &l->down, &p->down, e)))
         return code;
-    return load_matrix(m, &l->down, &p->down, e);
+    if (m->kv_type != KV_F16)
+        l->k_spread = kv_spread_new(&m->plan, p, l->attn_norm, l->k_norm, l->k.bias);
+    return OK;
 }
 
 static enum err load_weights(struct model *m, struct errmsg *e)
@@ -228,8 +231,8 @@ static void free_layers(struct model *m)
         struct matrix *all[] = {&l->q, &l->k, &l->v, &l->attn_out, &l->gate, &l->up, &l->down};
         for (size_t j = 0; j < sizeof all / sizeof *all; j++)
             free_matrix(all[j]);
-        float *norms[] = {l->attn_norm,     l->ffn_norm, l->attn_post_norm,
-                          l->ffn_post_norm, l->q_norm,   l->k_norm};
+        float *norms[] = {l->attn_norm, l->ffn_norm, l->attn_post_norm, l->ffn_post_norm,
+                          l->q_norm,    l->k_norm,   l->k_spread};
         for (size_t j = 0; j < sizeof norms / sizeof *norms; j++)
             mem_free(norms[j]);
     }

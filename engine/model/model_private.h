@@ -1,4 +1,4 @@
-/* model_private.h - what model_load.c, model_rope.c and model_forward.c share; for no other file. */
+/* model_private.h - what model_load.c, model_rope.c, kv_spread.c and model_forward.c share; for no other file. */
 #ifndef DEJA_ENGINE_MODEL_MODEL_PRIVATE_H
 #define DEJA_ENGINE_MODEL_MODEL_PRIVATE_H
 #include "engine/backend/backend.h"
@@ -15,6 +15,7 @@ struct layer {
     float *attn_norm, *ffn_norm;           /* [n_embd] */
     float *attn_post_norm, *ffn_post_norm; /* [n_embd] or NULL */
     float *q_norm, *k_norm;                /* [head_dim] or NULL */
+    float *k_spread;                       /* [n_kv_head*head_dim] or NULL: kv_spread.c */
     struct matrix q, k, v, attn_out, gate, up, down;
 };
 
@@ -48,5 +49,9 @@ struct model {
 /* model_rope.c: rotations of positions 0..pos_max-1; local: of the layers with a base of their own. */
 MUST enum err model_rope_new(struct rope **out, const struct model_plan *p, int pos_max, bool local,
                              struct errmsg *e);
+
+/* kv_spread.c: f32[n_kv_head*head_dim] > 0, for struct rope_store; k_norm and k_bias may be NULL. Free with mem_free. */
+float *kv_spread_new(const struct model_plan *p, const struct plan_layer *l, const float *attn_norm,
+                     const float *k_norm, const float *k_bias);
 
 #endif
