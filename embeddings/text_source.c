@@ -12,7 +12,7 @@
 #include "embeddings/remote.h"
 #include "engine/model/gguf.h"
 
-enum { TOKENS_ENTRIES = 2048 }; /* some 7 KB each: 14 MB */
+enum { TOKENS_ENTRIES = 8192 }; /* some 3 KB each: 26 MB */
 
 struct text_source {
     struct encoder *enc;   /* NULL with a remote one */
@@ -139,24 +139,13 @@ static void grow(struct text_source *s, int n)
     s->computed = xrealloc(s->computed, count * sizeof(struct pair_tokens *));
 }
 
-/* Behind its sketch, padded to whole words: the form in which texts are remembered. */
-static size_t sketch_room(const struct text_source *s)
-{
-    return (s->sketch_bytes + 7) / 8 * 8;
-}
-
-/* What pair_net_embed has left in `sketches` and `computed` goes into the memo. */
+/* What pair_net_embed has left in `computed` goes into the memo. */
 static void remember(struct text_source *s, const struct str *texts, int n)
 {
-    size_t room = sketch_room(s);
     for (int i = 0; i < n; i++) {
-        if (!s->computed[i]) continue;
-        size_t bytes = pair_tokens_bytes(s->computed[i]);
-        char *both = xcalloc(1, room + bytes);
-        memcpy(both, s->sketches + (size_t)i * s->sketch_bytes, s->sketch_bytes);
-        memcpy(both + room, s->computed[i], bytes);
-        embedder_memo_put(s->tokens, texts[i], both, room + bytes);
-        mem_free(both);
+        if (s->computed[i])
+            embedder_memo_put(s->tokens, texts[i], s->computed[i],
+                              pair_tokens_bytes(s->computed[i]));
         pair_tokens_free(s->computed[i]);
     }
 }
@@ -191,7 +180,8 @@ enum err text_source_score(const struct text_source *s, const void *sketch_a, co
 }
 
 /* Of texts[n], at most PAIR_JOINT_MAX + 1; NULL where the net does not take a text. Borrowed until the next compute. */
-static void recall(struct text_source *s, const struct str *texts, int n, const char **found)
+static void recall(struct text_source *s, const struct str *texts, int n,
+                   const struct pair_tokens **found)
 {
     struct str missing[PAIR_JOINT_MAX + 1];
     enum err status[PAIR_JOINT_MAX + 1];
@@ -210,8 +200,7 @@ static void recall(struct text_source *s, const struct str *texts, int n, const 
 enum err text_source_joint(struct text_source *s, struct str a, const struct str *b, int n,
                            const double *cosines, struct embedder_opinion *out)
 {
-    const char *found[PAIR_JOINT_MAX + 1];
-    const struct pair_tokens *tokens[PAIR_JOINT_MAX];
+    const struct pair_tokens *found[PAIR_JOINT_MAX + 1], *taken[PAIR_JOINT_MAX];
     struct str texts[PAIR_JOINT_MAX + 1];
     double cosine[PAIR_JOINT_MAX];
     float logits[PAIR_JOINT_MAX];
@@ -224,15 +213,15 @@ enum err text_source_joint(struct text_source *s, struct str a, const struct str
     for (int i = 0; i < n; i++) {
         out[i] = (struct embedder_opinion){NAN, NAN};
         if (!found[0] || !found[i + 1] ||
-            pair_net_score(s->net, found[0], found[i + 1], cosines[i], &out[i].alone) != OK)
+            pair_net_score(s->net, pair_tokens_sketch(found[0]), pair_tokens_sketch(found[i + 1]),
+                           cosines[i], &out[i].alone) != OK)
             continue;
-        tokens[n_taken] = (const struct pair_tokens *)(const void *)(found[i + 1] + sketch_room(s));
+        taken[n_taken] = found[i + 1];
         cosine[n_taken] = cosines[i];
         at[n_taken++] = i;
     }
     if (!n_taken) return OK;
-    pair_net_joint(s->net, (const struct pair_tokens *)(const void *)(found[0] + sketch_room(s)),
-                   tokens, n_taken, cosine, logits);
+    pair_net_joint(s->net, found[0], taken, n_taken, cosine, logits);
     for (int i = 0; i < n_taken; i++)
         out[at[i]].joint = logits[i];
     return OK;

@@ -1,12 +1,8 @@
 #!/usr/bin/env python3
 """Makes the tiny random models that tests and CI run on: same bytes on every machine.
 
-<<<<<<< HEAD
-    scripts/make_tiny_gguf.py FOLDER      writes tiny-*.gguf: one decoder of each architecture, three kinds of rope scaling, an encoder
-=======
-    scripts/make_tiny_gguf.py FOLDER      writes tiny-llama-f32.gguf, tiny-llama-mixed.gguf, tiny-qwen2-k.gguf, tiny-bert.gguf
-                                          and tiny-pair.gguf, a pair net for the last
->>>>>>> cd8bae9 (wip)
+    scripts/make_tiny_gguf.py FOLDER      writes tiny-*.gguf: one decoder of each architecture, three kinds of rope scaling, an encoder,
+                                          a pair net for it
 
 They compute real forward passes of the real architectures, with a byte-level vocabulary that can spell any text, a few
 merges, ChatML control tokens and template. What they say is noise. Quantised tensors are random blocks rather than rounded
@@ -195,31 +191,26 @@ def encoder(path, seed):
 
 
 def pair_net(path, seed):
-    """Both towers have the same layers and head, and no marks: cut off from each other the joint one gives what the other gives."""
-    embd, ff, heads, layers, hidden = 64, 64, 4, 2, 16
-    w = Writer()
-    for key, v in (("encoder", "tiny-bert"), ("layer", 1), ("alone_layers", layers), ("joint_layers", layers), ("hidden", hidden)):
-        w.key("deja-pair." + key, v)
-    w.key("general.architecture", "deja-pair")
+    embd, inner, heads, hidden = 64, 32, 4, 16
+    m = Maker(seed)
+    m.w.key("general.architecture", "deja-pair")
+    for key, v in (("encoder", "tiny-bert"), ("layer", 1), ("inner", inner), ("heads", heads), ("hidden", hidden)):
+        m.w.key("deja-pair." + key, v)
     for tower in ("alone", "joint"):
-        m = Maker(seed)
-        m.w = w
-        for i in range(layers):
-            name = f"{tower}.{i}."
-            for what, n_in, n_out in (("attn_q", embd, embd), ("attn_k", embd, embd), ("attn_v", embd, embd),
-                                      ("attn_output", embd, embd), ("ffn_up", embd, ff), ("ffn_down", ff, embd)):
-                m.matrix(f"{name}{what}.weight", n_in, n_out, F32)
-                m.vector(f"{name}{what}.bias", n_out, 0.1)
-            for what in ("attn_output_norm", "layer_output_norm"):
-                m.vector(f"{name}{what}.weight", embd, 0.2, 1.0)
-                m.vector(f"{name}{what}.bias", embd, 0.1)
-        m.matrix(tower + ".head1.weight", 4 * embd, hidden, F32)
+        joint = tower == "joint"
+        matrices = [("in", embd), ("attn_q", inner), ("attn_k", inner), ("attn_v", inner), ("ffn_up", 4 * inner if joint else inner), ("ffn_down", inner)]
+        for what, n_in in matrices + ([] if joint else [("attn_output", inner)]):
+            m.matrix(f"{tower}.{what}.weight", n_in, inner, F32)
+            m.vector(f"{tower}.{what}.bias", inner, 0.1)
+        for what in ("in_norm", "out_norm") + (() if joint else ("attn_norm",)):
+            m.vector(f"{tower}.{what}.weight", inner, 0.2, 1.0)
+            m.vector(f"{tower}.{what}.bias", inner, 0.1)
+        m.matrix(tower + ".head1.weight", 4 * inner + 2 * embd, hidden, F32)
         m.vector(tower + ".head1.bias", hidden, 0.1)
         m.vector(tower + ".head2.weight", hidden, 0.5)
-        m.vector(tower + ".scalars", 4, 1.0)
-    w.tensor("joint.cross", [heads, layers], F32, struct.pack(f"<{heads * layers}f", *[-80.0] * (heads * layers)))
-    w.tensor("joint.marks", [embd, 2], F32, bytes(4 * embd * 2))
-    w.save(path)
+        m.vector(tower + ".scalars", 2, 1.0)
+    m.matrix("joint.marks", inner, 2, F32, 0.3)
+    m.w.save(path)
 
 
 def main():
@@ -238,7 +229,6 @@ def main():
     wide = {"embd": 256, "ff": 256, "layers": 1, "heads": 4, "kv": 2, "head_dim": 16}
     decoder(to + "tiny-qwen2-k.gguf", "qwen2", "qwen2", wide, k_kinds, 3, tied=False)
     encoder(to + "tiny-bert.gguf", 4)
-<<<<<<< HEAD
     small_kinds = {"embd": Q8_0, "out": Q8_0, "attn_q": Q4_0, "attn_k": Q8_0, "attn_v": F16, "attn_output": Q8_0, "ffn_gate": Q4_0,
                    "ffn_up": Q4_1, "ffn_down": Q5_0}
     apart = {"embd": 64, "ff": 96, "layers": 2, "heads": 4, "kv": 2, "head_dim": 24}  # heads wider than n_embd / heads
@@ -256,9 +246,7 @@ def main():
             factors=["rope_factors_long.weight", "rope_factors_short.weight"])
     decoder(to + "tiny-rope-factors.gguf", "llama", "smollm", least, eight, 10, tied=True,
             more={"rope.scaling.type": "linear", "rope.scaling.factor": 2.0}, factors=["rope_freqs.weight"])
-=======
     pair_net(to + "tiny-pair.gguf", 5)
->>>>>>> cd8bae9 (wip)
 
 
 if __name__ == "__main__":

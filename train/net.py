@@ -1,11 +1,10 @@
-"""The two towers of engine/model/pair_net.h in JAX, on packed rows: the tokens of all texts of a batch lie one after the other, so that
-no arithmetic goes into padding; only attention sees padded segments."""
+"""The two towers of engine/model/pair_net.h in JAX. Texts are padded to WIDTH tokens; what goes in are the encoder's frozen token states
+f[n][WIDTH][DIM] and its unit vectors f[n][DIM]."""
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-DIM, HEADS, EPS = 384, 12, 1e-12
-WIDTHS = (24, 32, 48, 96)  # tokens of the longest segment; few values, each is compiled
+DIM, INNER, HEADS, HIDDEN, WIDTH, EPS = 384, 128, 4, 64, 24, 1e-6
 
 
 def unit(x):
@@ -17,117 +16,107 @@ def layernorm(x, w, b):
     return d * jax.lax.rsqrt((d * d).mean(-1, keepdims=True) + EPS) * w + b
 
 
-@jax.custom_vjp
-def move(x, take, back, mask):
-    """x[take]; back is the inverse, so that the gradient is a gather as well. mask: rows of x that anybody takes."""
-    return x[take]
+def attention(p, x, y, seen):
+    """Every token of x looks at the tokens of y. seen: mask of y. -> the heads side by side"""
+    n, w, _ = x.shape
+    split = lambda t: t.reshape(n, w, HEADS, INNER // HEADS).transpose(0, 2, 1, 3)  # noqa: E731
+    q, k, v = split(x @ p["qw"] + p["qb"]), split(y @ p["kw"] + p["kb"]), split(y @ p["vw"] + p["vb"])
+    a = q @ k.transpose(0, 1, 3, 2) * (HEADS / INNER) ** 0.5 + jnp.where(seen > 0, 0.0, -1e9)[:, None, None, :]
+    return (jax.nn.softmax(a, -1) @ v).transpose(0, 2, 1, 3).reshape(n, w, INNER)
 
 
-move.defvjp(lambda x, take, back, mask: (x[take], (back, mask)), lambda r, g: (g[r[0]] * r[1][:, None], None, None, None))
+def pool(x, seen):
+    m = seen[..., None]
+    return jnp.concatenate([(x * m).sum(1) / jnp.maximum(m.sum(1), 1), jnp.where(m > 0, x, -1e4).max(1)], -1)
 
 
-def layers(stack, x, at, n, width, cross=None):
-    """at: the packing of pack(). cross [layers][heads]: bias between the two sides of a segment."""
-    hd = DIM // HEADS
-    seen = jnp.where(at["seen"] > 0, 0.0, -1e9)[:, None, None, :]
-    other = None if cross is None else (at["side"][:, :, None] != at["side"][:, None, :])[:, None]
-    for i in range(stack["qw"].shape[0]):
-        l = {k: v[i] for k, v in stack.items()}
-
-        def heads(w, b):
-            return move(x @ w + b, at["slot_row"], at["row_slot"], at["row"]).reshape(n, width, HEADS, hd).transpose(0, 2, 1, 3)
-
-        q, k, v = heads(l["qw"], l["qb"]), heads(l["kw"], l["kb"]), heads(l["vw"], l["vb"])
-        a = q @ k.transpose(0, 1, 3, 2) * (1 / np.sqrt(hd)) + seen
-        if cross is not None:
-            a = a + other * cross[i][None, :, None, None]
-        o = (jax.nn.softmax(a, -1) @ v).transpose(0, 2, 1, 3).reshape(n * width, DIM)
-        o = move(o, at["row_slot"], at["slot_row"], at["seen"].reshape(-1))
-        x = layernorm(x + o @ l["aow"] + l["aob"], l["alnw"], l["alnb"])
-        x = layernorm(x + jax.nn.gelu(x @ l["fiw"] + l["fib"], approximate=False) @ l["fow"] + l["fob"], l["olnw"], l["olnb"])
-    return move(x, at["slot_row"], at["row_slot"], at["row"]).reshape(n, width, DIM)
+def drop(key, x, share=0.1):
+    return x if key is None else x * jax.random.bernoulli(key, 1 - share, x.shape) / (1 - share)
 
 
-def pool(z, mask):
-    m = mask[..., None]
-    count = m.sum(1)
-    # a filler segment has no token: its maximum must stay a number
-    return (z * m).sum(1) / jnp.maximum(count, 1), jnp.where(count > 0, jnp.where(m > 0, z, -1e4).max(1), 0.0)
+def head(p, z, cosine, key):
+    return jax.nn.relu(drop(key, z) @ p["w1"] + p["b1"]) @ p["w2"] + p["scalars"][0] + p["scalars"][1] * (cosine - 0.9)
 
 
-def head(p, u, v, max_u, max_v, cosine, key=None):
-    z = jnp.concatenate([jnp.abs(u - v), u * v, u + v, jnp.abs(max_u - max_v)], -1)
-    if key is not None:
-        z = z * jax.random.bernoulli(key, 0.9, z.shape) / 0.9
-    h = jax.nn.relu(z @ p["w1"] + p["b1"]) @ p["w2"]
-    s = p["scalars"]
-    return h + s[0] + s[1] * ((unit(u) * unit(v)).sum(-1) - s[2]) + s[3] * (cosine - 0.9)
+def tokens(p, states):
+    return layernorm(states @ p["inw"] + p["inb"], p["inlnw"], p["inlnb"])
 
 
-def alone(p, x, at, n, width):
-    """-> mean, maximum [n][DIM]"""
-    return pool(layers(p["stack"], x, at, n, width), at["seen"])
+def alone(p, states, seen):
+    """-> sketch f[n][2 * INNER]: mean and maximum over the tokens of one transformer layer"""
+    x = tokens(p, states)
+    x = layernorm(x + attention(p, x, x, seen) @ p["aow"] + p["aob"], p["alnw"], p["alnb"])
+    x = layernorm(x + jax.nn.gelu(x @ p["fiw"] + p["fib"], approximate=False) @ p["fow"] + p["fob"], p["olnw"], p["olnb"])
+    return pool(x, seen)
 
 
-def joint(p, x, at, n, width, cosine, key=None):
-    x = x + p["marks"][at["mark"]] * at["row"][:, None]
-    z = layers(p["stack"], x, at, n, width, p["cross"])
-    u, max_u = pool(z, at["seen"] * (at["side"] == 0))
-    v, max_v = pool(z, at["seen"] * (at["side"] == 1))
-    return head(p, u, v, max_u, max_v, cosine, key)
+def alone_logit(p, a, b, va, vb, key=None):
+    """a, b: sketches; va, vb: the encoder's vectors, scaled to numbers of about 1"""
+    return head(p, jnp.concatenate([jnp.abs(a - b), a * b, jnp.abs(va - vb), va * vb], -1), (va * vb).mean(-1), key)
 
 
-def pack(states, segments, n, rows):
-    """segments: up to n lists of one text (alone) or two (joint), fewer than rows tokens together. Fixed shapes: what is compiled once
-    serves every batch of a width. -> x f32[rows][DIM], at, n, width"""
-    lengths = [sum(len(states.ids[t]) for t in s) for s in segments]
-    assert len(segments) <= n and sum(lengths) < rows
-    width = next(w for w in WIDTHS if w >= max(lengths))
-    x = np.zeros((rows, DIM), np.float32)
-    at = {"slot_row": np.full(n * width, rows - 1, np.int32), "row_slot": np.zeros(rows, np.int32), "row": np.zeros(rows, np.float32),
-          "seen": np.zeros((n, width), np.float32), "side": np.zeros((n, width), np.int32), "mark": np.zeros(rows, np.int32)}
-    r = 0
-    for i, s in enumerate(segments):
-        k = 0
-        for side, t in enumerate(s):
-            m = len(states.ids[t])
-            x[r:r + m] = states.rows[t]
-            at["slot_row"][i * width + k:i * width + k + m] = np.arange(r, r + m)
-            at["row_slot"][r:r + m] = np.arange(i * width + k, i * width + k + m)
-            at["row"][r:r + m] = 1
-            at["seen"][i, k:k + m], at["side"][i, k:k + m] = 1, side
-            if len(s) == 2:
-                at["mark"][r:r + m] = np.isin(states.ids[t], states.ids[s[1 - side]])
-            k, r = k + m, r + m
-    return x, at, n, width
+def joint_tokens(p, states):
+    return tokens(p, states)
 
 
-def new_head(seed, hidden=128):
+def compare(p, x, y, seen_y):
+    c = attention(p, x, y, seen_y)
+    z = jnp.concatenate([x, c, jnp.abs(x - c), x * c], -1)
+    return layernorm(x + jax.nn.gelu(z @ p["fiw"] + p["fib"], approximate=False) @ p["fow"] + p["fob"], p["olnw"], p["olnb"])
+
+
+def joint_logit(p, x, y, seen_x, seen_y, mark_x, mark_y, va, vb, key=None):
+    """x, y: joint_tokens of the two texts; mark: 1 where the same piece stands in the other text"""
+    x, y = x + p["marks"][mark_x], y + p["marks"][mark_y]
+    u, v = pool(compare(p, x, y, seen_y), seen_x), pool(compare(p, y, x, seen_x), seen_y)
+    return head(p, jnp.concatenate([u + v, jnp.abs(u - v), jnp.abs(va - vb), va * vb], -1), (va * vb).mean(-1), key)
+
+
+def new_tower(seed, joint):
     g = np.random.RandomState(seed)
-    return {"w1": jnp.asarray(g.randn(4 * DIM, hidden) * 0.02, jnp.float32), "b1": jnp.zeros(hidden),
-            "w2": jnp.asarray(g.randn(hidden) * 0.05, jnp.float32), "scalars": jnp.asarray([0.0, 6.0, 0.85, 0.0])}
+    mat = lambda i, o, s=None: jnp.asarray(g.randn(i, o) * (s or i ** -0.5), jnp.float32)  # noqa: E731
+    same = mat(INNER, INNER)  # queries and keys alike: attention begins as similarity
+    p = {"inw": mat(DIM, INNER), "inb": jnp.zeros(INNER), "inlnw": jnp.ones(INNER), "inlnb": jnp.zeros(INNER),
+         "qw": same, "kw": jnp.array(same), "vw": jnp.eye(INNER), "qb": jnp.zeros(INNER), "kb": jnp.zeros(INNER), "vb": jnp.zeros(INNER),
+         "fib": jnp.zeros(INNER), "fow": mat(INNER, INNER), "fob": jnp.zeros(INNER),
+         "olnw": jnp.ones(INNER), "olnb": jnp.zeros(INNER),
+         "b1": jnp.zeros(HIDDEN), "w2": mat(HIDDEN, 1)[:, 0], "scalars": jnp.asarray([0.0, 6.0])}
+    p["w1"] = mat(4 * INNER + 2 * DIM, HIDDEN, 0.02)
+    if joint:
+        p.update(fiw=mat(4 * INNER, INNER), marks=mat(2, INNER, 0.1), w1=mat(4 * INNER + 2 * DIM, HIDDEN, 0.02))
+    else:
+        p.update(fiw=mat(INNER, INNER), aow=mat(INNER, INNER), aob=jnp.zeros(INNER), alnw=jnp.ones(INNER), alnb=jnp.zeros(INNER))
+    return p
+
+
+def pad(states, texts, n):
+    """-> rows f[n][WIDTH][DIM], seen f[n][WIDTH], scaled vectors f[n][DIM]"""
+    rows, seen, vector = np.zeros((n, WIDTH, DIM), np.float32), np.zeros((n, WIDTH), np.float32), np.zeros((n, DIM), np.float32)
+    seen[len(texts):, 0] = 1
+    for i, t in enumerate(texts):
+        m = min(len(states.ids[t]), WIDTH)
+        rows[i, :m], seen[i, :m], vector[i] = states.rows[t][:m], 1, states.vector[t] * DIM ** 0.5
+    return rows, seen, vector
+
+
+def marks(states, a, b):
+    out = np.zeros((2, WIDTH), np.int32)
+    for i, (t, o) in enumerate(((a, b), (b, a))):
+        m = np.isin(states.ids[t][:WIDTH], states.ids[o])
+        out[i, :len(m)] = m
+    return out
 
 
 def adam(loss):
-    """One step of AdamW (Loshchilov & Hutter 2019) with clipping and learning rates by kind of parameter."""
-    faster = {"stack": 1.0, "w1": 8.0, "b1": 8.0, "w2": 8.0, "scalars": 50.0, "cross": 50.0, "marks": 20.0}
-
-    def step(p, m, v, t, lr, x, at, n, width, *rest):
-        value, g = jax.value_and_grad(loss)(p, x, at, n, width, *rest)
+    """One step of AdamW (Loshchilov & Hutter 2019) with clipping."""
+    def step(p, m, v, t, lr, *rest):
+        value, g = jax.value_and_grad(loss)(p, *rest)
         size = jnp.sqrt(sum((a ** 2).sum() for a in jax.tree.leaves(g)))
         g = jax.tree.map(lambda a: a * jnp.minimum(1.0, 1.0 / (size + 1e-6)), g)
         m = jax.tree.map(lambda a, b: 0.9 * a + 0.1 * b, m, g)
         v = jax.tree.map(lambda a, b: 0.999 * a + 0.001 * b * b, v, g)
-        out = {}
-        for name in p:
-            def update(q, a, b, name=name):
-                rate = lr * faster[name]
-                if name == "stack":
-                    depth = jnp.asarray([0.9 ** (q.shape[0] - 1 - i) for i in range(q.shape[0])])
-                    rate = rate * depth.reshape((-1,) + (1,) * (q.ndim - 1))
-                decay = 0.01 * q if name == "stack" and q.ndim > 2 else 0.0
-                return q - rate * ((a / (1 - 0.9 ** t)) / (jnp.sqrt(b / (1 - 0.999 ** t)) + 1e-8) + decay)
-            out[name] = jax.tree.map(update, p[name], m[name], v[name])
-        return out, m, v, value
-
-    return jax.jit(step, static_argnums=(7, 8), donate_argnums=(0, 1, 2))
+        def update(q, a, b):
+            decay = 0.02 * q if q.ndim > 1 else 0.0
+            return q - lr * ((a / (1 - 0.9 ** t)) / (jnp.sqrt(b / (1 - 0.999 ** t)) + 1e-8) + decay)
+        return jax.tree.map(update, p, m, v), m, v, value
+    return jax.jit(step, donate_argnums=(0, 1, 2))

@@ -210,7 +210,7 @@ class States:
             at += 4 * n + 2 * n * dim
             end = min(n - 1, self.skip + TOKENS_MAX)
             self.ids[t] = np.array(ids.view(np.int32)[self.skip:end])
-            self.rows[t] = np.array(rows.view(np.float16).reshape(n, dim)[self.skip:end])
+            self.rows[t] = rows.view(np.float16).reshape(n, dim)[self.skip:end]
             self.vector[t] = np.array(raw[at:at + 4 * dim].view(np.float32))
             at += 4 * dim
 

@@ -30,11 +30,8 @@ import net  # noqa: E402
 import pairs  # noqa: E402
 import weights  # noqa: E402
 
-LAYER, TOP = 9, 3
-SEGMENTS, ROWS = 96, 1024          # of one batch, alone
-JOINT_SEGMENTS, JOINT_ROWS = 48, 1024
-PAIRS = 1024
-LONG = [0] * 33                    # tokens: the few longer texts would double the price of attention for all
+LAYER = 9
+TEXTS, PAIRS, JOINT_PAIRS = 96, 896, 192  # of one batch
 
 
 def neighbours(lines, states, k=30):
@@ -65,7 +62,7 @@ def batches(lines, near, states, r):
     """Lines that resemble each other share a batch, for its texts are each other's hard negatives."""
     left, order, out = set(range(len(lines))), list(range(len(lines))), []
     r.shuffle(order)
-    batch, rows = [], 0
+    batch = []
     for i in order:
         if i not in left:
             continue
@@ -73,15 +70,13 @@ def batches(lines, near, states, r):
             if j not in left:
                 continue
             left.discard(j)
-            texts = [(t, k) for t, k in pick(lines[j], r) if len(states.ids.get(t, LONG)) < len(LONG)]
-            n = sum(len(states.ids[t]) for t, _ in texts)
+            texts = [(t, k) for t, k in pick(lines[j], r) if 0 < len(states.ids.get(t, [])) <= net.WIDTH]
             if len(texts) < 2:
                 continue
-            if rows + n >= ROWS or len(batch) + len(texts) > SEGMENTS:
+            if len(batch) + len(texts) > TEXTS:
                 out.append(batch)
-                batch, rows = [], 0
+                batch = []
             batch += [(t, k, j) for t, k in texts]
-            rows += n
     out.append(batch)
     r.shuffle(out)
     return [b for b in out if len(b) > 8]
@@ -112,7 +107,7 @@ def batch_pairs(batch, states, r, across):
     out = out[:PAIRS]
     out += [(0, 0, 0, 0.0)] * (PAIRS - len(out))
     a, b, y, w = map(np.array, zip(*out))
-    return a.astype(np.int32), b.astype(np.int32), y.astype(np.float32), w.astype(np.float32), (v[a] * v[b]).sum(1).astype(np.float32)
+    return a.astype(np.int32), b.astype(np.int32), y.astype(np.float32), w.astype(np.float32)
 
 
 def cross_entropy(z, y, w):
@@ -120,156 +115,71 @@ def cross_entropy(z, y, w):
     return (w * (jax.nn.softplus(z) - y * z)).sum() / w.sum()
 
 
-def alone_loss(p, x, at, n, width, a, b, y, w, cosine, key):
-    u, m = net.alone(p, x, at, n, width)
-    return cross_entropy(net.head(p, u[a], u[b], m[a], m[b], cosine, key), y, w)
+def loss(p, states, seen, vector, a, b, y, w, ja, jb, jmark, jy, jw, key):
+    k = jax.random.split(key)
+    sketch = net.alone(p["alone"], states, seen)
+    first = cross_entropy(net.alone_logit(p["alone"], sketch[a], sketch[b], vector[a], vector[b], k[0]), y, w)
+    x = net.joint_tokens(p["joint"], states)
+    z = net.joint_logit(p["joint"], x[ja], x[jb], seen[ja], seen[jb], jmark[:, 0], jmark[:, 1], vector[ja], vector[jb], k[1])
+    return first + cross_entropy(z, jy, jw)
 
 
-def joint_loss(p, x, at, n, width, y, w, cosine, key):
-    return cross_entropy(net.joint(p, x, at, n, width, cosine, key), y, w)
-
-
-def run(stage, p, loss, work, o, r):
-    """work: list of functions that make one step's arguments."""
+def train(p, lines, states, o):
+    r, near, work = random.Random(o.seed), neighbours(lines, states), []
+    for epoch in range(int(np.ceil(o.epochs))):
+        e = batches(lines, near, states, r)
+        work += e[:int(len(e) * min(1.0, o.epochs - epoch))]
     step, m, v = net.adam(loss), jax.tree.map(jnp.zeros_like, p), jax.tree.map(jnp.zeros_like, p)
     key, begun, losses = jax.random.PRNGKey(o.seed), (time.time(), time.process_time()), []
-    for t, make in enumerate(work, 1):
-        rate = o.rate * min(1.0, t / (0.08 * len(work) + 1)) * max(0.02, 1 - t / len(work))
+    for t, batch in enumerate(work, 1):
+        rate = o.rate * min(1.0, t / (0.06 * len(work) + 1)) * max(0.01, 1 - t / len(work))
         key, sub = jax.random.split(key)
-        x, at, n, width, *rest = make()
-        p, m, v, value = step(p, m, v, float(t), rate, x, at, n, width, *rest, sub)
+        texts = [x for x, _, _ in batch]
+        a, b, y, w = batch_pairs(batch, states, r, o.across)
+        real = np.flatnonzero(w)
+        pick = np.array(r.sample(list(real), min(JOINT_PAIRS, len(real))))
+        pick = np.pad(pick, (0, JOINT_PAIRS - len(pick)))
+        mark = np.stack([net.marks(states, texts[a[i]], texts[b[i]]) for i in pick])
+        jw = w[pick] * (np.arange(JOINT_PAIRS) < len(real))
+        p, m, v, value = step(p, m, v, float(t), rate, *net.pad(states, texts, TEXTS), a, b, y, w, a[pick], b[pick], mark, y[pick],
+                              jw.astype(np.float32), sub)
         losses.append(float(value))
-        if t in (5, 10, 20) or t % 50 == 0 or t == len(work):
-            print("%s %d/%d loss %.4f, %.0f s, %.0f s of CPU" % (stage, t, len(work), np.mean(losses[-50:]), time.time() - begun[0],
-                                                                time.process_time() - begun[1]), flush=True)
+        if t in (5, 20) or t % 100 == 0 or t == len(work):
+            print("%d/%d loss %.4f, %.0f s, %.0f s of CPU" % (t, len(work), np.mean(losses[-100:]), time.time() - begun[0],
+                                                             time.process_time() - begun[1]), flush=True)
     return p
 
 
-def train_alone(p, lines, states, o):
-    r, near, work = random.Random(o.seed), neighbours(lines, states), []
-
-    def one(batch):
-        def make():
-            return (*net.pack(states, [[t] for t, _, _ in batch], SEGMENTS, ROWS), *batch_pairs(batch, states, r, o.across))
-        return make
-
-    for epoch in range(int(np.ceil(o.epochs))):
-        e = [one(b) for b in batches(lines, near, states, r)]
-        work += e[:int(len(e) * min(1.0, o.epochs - epoch))]
-    return run("alone", p, alone_loss, work, o, r)
-
-
-class AloneScore:
-    """pairs -> logits of the first tower; sketches are computed once a text"""
+class Scores:
+    """pairs -> logits of both towers"""
 
     def __init__(self, p, states):
-        self.p, self.states, self.at, self.u, self.m = p, states, {}, [], []
-        self.sketch = jax.jit(net.alone, static_argnums=(3, 4))
-        self.head = jax.jit(net.head)
+        self.p, self.states, self.sketch = p, states, {}
+        self.alone = jax.jit(net.alone)
+        self.alone_logit = jax.jit(net.alone_logit)
+        self.joint = jax.jit(lambda p, s, seen, mark, v: net.joint_logit(
+            p, net.joint_tokens(p, s[0]), net.joint_tokens(p, s[1]), seen[0], seen[1], mark[:, 0], mark[:, 1], v[0], v[1]))
 
-    def add(self, texts):
-        new = sorted({t for t in texts if t not in self.at and t in self.states.ids}, key=lambda t: len(self.states.ids[t]))
-        batch, rows = [], 0
-        for t in new + [None]:
-            n = len(self.states.ids[t]) if t else 0
-            if batch and (t is None or rows + n >= ROWS or len(batch) == SEGMENTS):
-                u, m = self.sketch(self.p, *net.pack(self.states, [[b] for b in batch], SEGMENTS, ROWS))
-                for k, b in enumerate(batch):
-                    self.at[b] = len(self.u)
-                    self.u.append(np.asarray(u[k]))
-                    self.m.append(np.asarray(m[k]))
-                batch, rows = [], 0
-            if t:
-                batch.append(t)
-                rows += n
-
-    def __call__(self, todo):
-        self.add([t for pair in todo for t in pair])
-        out, u, m = np.full(len(todo), -30.0, np.float32), np.stack(self.u), np.stack(self.m)
-        ok = [k for k, (a, b) in enumerate(todo) if a in self.at and b in self.at]
-        for c in range(0, len(ok), 2048):
-            k = ok[c:c + 2048]
-            a, b = [self.at[todo[i][0]] for i in k], [self.at[todo[i][1]] for i in k]
-            cosine = np.array([self.states.vector[todo[i][0]] @ self.states.vector[todo[i][1]] for i in k], np.float32)
-            fill = 2048 - len(k)
-            a, b, cosine = np.pad(a, (0, fill)), np.pad(b, (0, fill)), np.pad(cosine, (0, fill))
-            out[k] = np.asarray(self.head(self.p, u[a], u[b], m[a], m[b], cosine))[:len(k)]
+    def __call__(self, todo, joint=False, n=128):
+        ok, out = [k for k, (a, b) in enumerate(todo) if a in self.states.ids and b in self.states.ids], np.full(len(todo), -30.0, np.float32)
+        if not joint:
+            new = list(dict.fromkeys(t for k in ok for t in todo[k] if t not in self.sketch))
+            for c in range(0, len(new), n):
+                rows, seen, _ = net.pad(self.states, new[c:c + n], n)
+                self.sketch.update(zip(new[c:c + n], np.asarray(self.alone(self.p["alone"], rows, seen))))
+        for c in range(0, len(ok), n):
+            ks = ok[c:c + n]
+            a, b = [todo[k][0] for k in ks] + [todo[ks[0]][0]] * (n - len(ks)), [todo[k][1] for k in ks] + [todo[ks[0]][1]] * (n - len(ks))
+            if joint:
+                (ra, sa, va), (rb, sb, vb) = net.pad(self.states, a, n), net.pad(self.states, b, n)
+                mark = np.stack([net.marks(self.states, x, y) for x, y in zip(a, b)])
+                z = self.joint(self.p["joint"], (ra, rb), (sa, sb), mark, (va, vb))
+            else:
+                vector = [np.stack([self.states.vector[t] for t in side]) * net.DIM ** 0.5 for side in (a, b)]
+                sketch = [np.stack([self.sketch[t] for t in side]) for side in (a, b)]
+                z = self.alone_logit(self.p["alone"], *sketch, *vector)
+            out[ks] = np.asarray(z)[:len(ks)]
         return out
-
-
-class JointScore:
-    def __init__(self, p, states):
-        self.p, self.states = p, states
-        self.run = jax.jit(net.joint, static_argnums=(3, 4))
-
-    def __call__(self, todo):
-        ids, vector, out = self.states.ids, self.states.vector, np.full(len(todo), -30.0, np.float32)
-        order = sorted((k for k, (a, b) in enumerate(todo) if a in ids and b in ids), key=lambda k: len(ids[todo[k][0]]) + len(ids[todo[k][1]]))
-        for ks in chunks(order, lambda k: len(ids[todo[k][0]]) + len(ids[todo[k][1]])):
-            cosine = np.zeros(JOINT_SEGMENTS, np.float32)
-            cosine[:len(ks)] = [vector[todo[k][0]] @ vector[todo[k][1]] for k in ks]
-            out[ks] = np.asarray(self.run(self.p, *net.pack(self.states, [todo[k] for k in ks], JOINT_SEGMENTS, JOINT_ROWS), cosine))[:len(ks)]
-        return out
-
-
-def chunks(items, rows_of):
-    out, rows = [], 0
-    for x in items:
-        n = rows_of(x)
-        if out and (rows + n >= JOINT_ROWS or len(out) == JOINT_SEGMENTS):
-            yield out
-            out, rows = [], 0
-        out.append(x)
-        rows += n
-    if out:
-        yield out
-
-
-def hard_pairs(lines, near, score, r):
-    """Per line four pairs that are the same, and of those that differ the ones the first tower likes best, two others, two of other lines."""
-    candidates, out = [], []
-    for i, x in enumerate(lines):
-        same = [x["q"]] + x["same"]
-        mine = [(a, d) for a in same for d in x["differ"]] + ([(x["q"], x["close_differ"][1])] if x.get("close_differ") else [])
-        other = [(r.choice(same), lines[j]["q"]) for j in near[i][:8]] if x["same"] else []
-        candidates.append((mine, other))
-    z, at = score([p for mine, other in candidates for p in mine + other]), 0
-    for x, (mine, other) in zip(lines, candidates):
-        zm, zo = z[at:at + len(mine)], z[at + len(mine):at + len(mine) + len(other)]
-        at += len(mine) + len(other)
-        worst = [mine[k] for k in np.argsort(-zm)[:6]]
-        differ = r.sample(worst, min(3, len(worst))) + r.sample(mine, min(1, len(mine)))
-        differ += [other[k] for k in np.argsort(-zo)[:3] if zo[k] < 2.0][:1]  # above: perhaps the same question in another file
-        wordings = x["same"] + x.get("close", [])
-        same = [(x["q"], s) for s in r.sample(wordings, min(3, len(wordings)))]
-        if len(x["same"]) > 1:
-            same.append(tuple(r.sample(x["same"], 2)))
-        out += [(p, 1) for p in same] + [(p, 0) for p in differ]
-    return out
-
-
-def train_joint(p, lines, states, score, o):
-    r, near, work = random.Random(o.seed + 1), neighbours(lines, states), []
-    length = lambda x: len(states.ids[x[0][0]]) + len(states.ids[x[0][1]])  # noqa: E731
-
-    def one(todo):
-        def make():
-            todo2 = [((p[1], p[0]) if r.random() < 0.5 else p, y) for p, y in todo]
-            y, w, cosine = np.zeros(JOINT_SEGMENTS, np.float32), np.zeros(JOINT_SEGMENTS, np.float32), np.zeros(JOINT_SEGMENTS, np.float32)
-            y[:len(todo)], w[:len(todo)] = [x[1] for x in todo2], 1
-            cosine[:len(todo)] = [states.vector[p[0]] @ states.vector[p[1]] for p, _ in todo2]
-            return (*net.pack(states, [p for p, _ in todo2], JOINT_SEGMENTS, JOINT_ROWS), y, w, cosine)
-        return make
-
-    for epoch in range(int(np.ceil(o.joint_epochs))):
-        todo = [x for x in hard_pairs(lines, near, score, r) if x[0][0] in states.ids and x[0][1] in states.ids]
-        r.shuffle(todo)
-        runs = []
-        for c in range(0, len(todo), 512):  # by length inside pieces: little padding
-            runs += list(chunks(sorted(todo[c:c + 512], key=length), length))
-        r.shuffle(runs)
-        work += [one(c) for c in runs[:int(len(runs) * min(1.0, o.joint_epochs - epoch))]]
-    return run("joint", p, joint_loss, work, o, r)
 
 
 def read_fow(path):
@@ -296,9 +206,8 @@ def options():
     a.add_argument("--out", default="verifier_e5.gguf")
     a.add_argument("--keep", help="also keep the float32 weights here, stage by stage; a stage found there is not trained again")
     a.add_argument("--seed", type=int, default=1)
-    a.add_argument("--rate", type=float, default=2e-4)
+    a.add_argument("--rate", type=float, default=1e-3)
     a.add_argument("--epochs", type=float, default=3)
-    a.add_argument("--joint-epochs", type=float, default=1.5)
     a.add_argument("--across", type=float, default=0.3, help="weight of pairs from different lines")
     return a.parse_args()
 
@@ -318,6 +227,7 @@ def stage(o, name, train):
 
 def main():
     o = options()
+    jax.config.update("jax_default_prng_impl", "unsafe_rbg")  # dropout only; several times faster here
     jax.config.update("jax_compilation_cache_dir", os.path.join(o.states, "compiled"))
     lines = pairs.read_lines(o.lines, pairs.texts_to_refuse(o.refuse)) + 3 * pairs.read_lines(o.own)
     pairs.add_rewordings(lines, o.seed)
@@ -329,19 +239,14 @@ def main():
     training, held = [x for x in lines if not x["validation"]], [x for x in lines if x["validation"]]
     print("%d lines to train on, %d of other domains to validate with" % (len(training), len(held)), flush=True)
 
-    start = {"stack": weights.encoder_layers(o.model, LAYER, LAYER + TOP), **net.new_head(o.seed)}
-    alone = stage(o, "alone", lambda: train_alone(start, training, states, o))
-    score = AloneScore(alone, states)
+    start = {"alone": net.new_tower(o.seed, False), "joint": net.new_tower(o.seed + 1, True)}
+    p = stage(o, "net", lambda: train(start, training, states, o))
+    score = Scores(p, states)
     measure.report(held, states.vector, lambda todo: np.array([states.vector[a] @ states.vector[b] for a, b in todo]), "cosine")
     measure.report(held, states.vector, score, "alone")
-    joint = None
-    if o.joint_epochs > 0:
-        start = {**jax.tree.map(jnp.copy, alone), "cross": jnp.full((TOP, net.HEADS), -4.0), "marks": jnp.zeros((2, net.DIM))}
-        joint = stage(o, "joint", lambda: train_joint(start, training, states, score, o))
-        both = JointScore(joint, states)
-        measure.report(held, states.vector, both, "joint")
-        measure.report(held, states.vector, lambda todo: score(todo) + both(todo), "sum")
-    weights.save(o.out, o.model, LAYER, alone, joint)
+    measure.report(held, states.vector, lambda todo: score(todo, joint=True), "joint")
+    measure.report(held, states.vector, lambda todo: score(todo) + score(todo, joint=True), "sum")
+    weights.save(o.out, os.path.expanduser(o.model), LAYER, p, net.HEADS)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-/* pair_net.h - do two short questions ask the same? A small network of ours on top of one encoder: fine-tuned copies of its upper
- * layers go on from the token states of a lower one, which embedding a text computes anyway.
- *   sketch   each text alone through the layers: mean and maximum of its tokens, 8 bit. Two sketches give a logit. Nearly free.
- *   joint    the tokens of both texts through the layers together, so that each word sees the other question's words.
+/* pair_net.h - do two short questions ask the same? Two small networks of ours on the token states of one encoder, which embedding a text
+ * computes anyway.
+ *   alone    one transformer layer over each text; mean and maximum of its tokens, with the encoder's vector, are its sketch. Two
+ *            sketches give a logit. Nearly free, and a sketch is small enough to be stored with an entry.
+ *   joint    each token of one text looks for its counterpart in the other; what it finds is held against it.
  * Owns weights and scratch; works on the encoder's backend. Knows no threshold: cache/verifier.h makes probabilities of it.
  * Threading: as the encoder, on its thread; pair_net_score: any thread, also while the others run.
- * Source: SBERT's mean pooling and |u-v| head (Reimers & Gurevych 2019, arXiv:1908.10084); joint upper layers over precomputed
- * lower ones after MacAvaney et al. 2020 (arXiv:2004.14255). Weights: train/train_verifier.py. */
+ * Source: sentence pairs by |u-v| and u*v (Reimers & Gurevych 2019, arXiv:1908.10084); aligning and comparing tokens after Parikh et al.
+ * 2016 (arXiv:1606.01933) and Chen et al. 2017 (arXiv:1609.06038). Weights: train/train_verifier.py. */
 #ifndef DEJA_ENGINE_MODEL_PAIR_NET_H
 #define DEJA_ENGINE_MODEL_PAIR_NET_H
 #include "engine/model/encoder.h"
@@ -29,12 +30,13 @@ bool pair_net_is_joint(const struct pair_net *net);       /* has the second netw
 /* What the file says about turning logits into decisions: a text for cache/verifier.h, empty = nothing. Borrowed. */
 struct str pair_net_calibration(const struct pair_net *net);
 
-/* The token states of a text as the joint network wants them, 8 bit; plain bytes, may be copied. */
+/* A text as the joint network wants it: its tokens in 8 bit, and its sketch. Plain bytes, may be copied. */
 struct pair_tokens;
-void pair_tokens_free(struct pair_tokens *t); /* NULL is fine */
+const void *pair_tokens_sketch(const struct pair_tokens *t); /* [sketch_bytes], borrowed */
+void pair_tokens_free(struct pair_tokens *t);                /* NULL is fine */
 size_t pair_tokens_bytes(const struct pair_tokens *t);
 
-/* encoder_embed, and in the same passes sketches[n][sketch_bytes] (may be NULL) and tokens[n] (may be NULL; new, the caller's).
+/* encoder_embed, and in the same passes sketches[n][sketch_bytes] and tokens[n] (may be NULL; new, the caller's).
  * A text that was refused or is too long for the net gets a sketch of zeros, and tokens NULL. */
 void pair_net_embed(struct pair_net *net, const struct str *texts, int n, float *vectors,
                     enum err *status, uint8_t *sketches, struct pair_tokens **tokens);

@@ -1,26 +1,30 @@
-/* pair_net_head.c - from pooled token states to a sketch and from two of them to a logit: plain loops over plain arrays, pure. A sketch
- * is the net's tag, then mean and maximum as blocks of 32 8-bit numbers with a float16 scale each: a few dimensions of the encoder
- * are ten times larger than the rest, one scale for all would drown the others. */
+/* pair_net_head.c - sketches, and from two views of texts to a logit: plain loops over plain arrays, pure. A sketch is the net's tag, then
+ * the encoder's vector and the pooled tokens as blocks of 32 8-bit numbers with a float16 scale each. */
 #include <math.h>
 #include <string.h>
 
 #include "engine/model/pair_net_private.h"
 
-enum { SCALARS_B2, SCALARS_COS_GAIN, SCALARS_COS_ZERO, SCALARS_COSINE_GAIN };
+enum { SCALAR_B2, SCALAR_GAIN };
 
-void pair_pool(const float *rows, int n, int dim, float *mean_max)
+size_t pair_net_sketch_bytes(const struct pair_net *net)
 {
-    float *mean = mean_max, *max = mean_max + dim;
-    memcpy(mean, rows, (size_t)dim * sizeof *mean);
-    memcpy(max, rows, (size_t)dim * sizeof *max);
+    return sizeof net->tag + tensor_row_bytes(TENSOR_Q8_0, net->enc->dims.n_embd + 2 * net->inner);
+}
+
+void pair_pool(const float *rows, int n, int inner, float *pooled)
+{
+    float *mean = pooled, *max = pooled + inner;
+    memcpy(mean, rows, (size_t)inner * sizeof *mean);
+    memcpy(max, rows, (size_t)inner * sizeof *max);
     for (int r = 1; r < n; r++) {
-        const float *x = rows + (size_t)r * (size_t)dim;
-        for (int i = 0; i < dim; i++) {
+        const float *x = rows + (size_t)r * (size_t)inner;
+        for (int i = 0; i < inner; i++) {
             mean[i] += x[i];
             max[i] = x[i] > max[i] ? x[i] : max[i];
         }
     }
-    for (int i = 0; i < dim; i++)
+    for (int i = 0; i < inner; i++)
         mean[i] /= (float)n;
 }
 
@@ -39,50 +43,64 @@ static float dot(const float *a, const float *b, int n)
     return total;
 }
 
-float pair_head_logit(const struct pair_head *h, int dim, const float *u, const float *v,
+float pair_head_logit(const struct pair_net *net, const struct pair_head *h, const float *first,
+                      const float *second, const float *vector_a, const float *vector_b,
                       double cosine)
 {
-    float z[PAIR_PARTS * PAIR_SKETCH_MAX / 2];
+    float z[4 * PAIR_INNER_MAX + 2 * PAIR_DIM_MAX];
+    int inner = net->inner, dim = net->enc->dims.n_embd, n = 4 * inner + 2 * dim;
+    memcpy(z, first, (size_t)(2 * inner) * sizeof *z);
+    memcpy(z + 2 * inner, second, (size_t)(2 * inner) * sizeof *z);
     for (int i = 0; i < dim; i++) {
-        z[i] = fabsf(u[i] - v[i]);
-        z[dim + i] = u[i] * v[i];
-        z[2 * dim + i] = u[i] + v[i];
-        z[3 * dim + i] = fabsf(u[dim + i] - v[dim + i]);
+        z[4 * inner + i] = fabsf(vector_a[i] - vector_b[i]);
+        z[4 * inner + dim + i] = vector_a[i] * vector_b[i];
     }
-    float logit = h->scalars[SCALARS_B2];
+    float logit = h->scalars[SCALAR_B2] + h->scalars[SCALAR_GAIN] * ((float)cosine - 0.9f);
     for (int j = 0; j < h->n_hidden; j++) {
-        float s = dot(h->w1 + (size_t)j * (size_t)(PAIR_PARTS * dim), z, PAIR_PARTS * dim);
-        s += h->b1[j];
+        float s = dot(h->w1 + (size_t)j * (size_t)n, z, n) + h->b1[j];
         if (s > 0) logit += s * h->w2[j];
     }
-    float cos_uv = dot(u, v, dim) / sqrtf(dot(u, u, dim) * dot(v, v, dim) + 1e-9f);
-    logit += h->scalars[SCALARS_COS_GAIN] * (cos_uv - h->scalars[SCALARS_COS_ZERO]);
-    return logit + h->scalars[SCALARS_COSINE_GAIN] * ((float)cosine - 0.9f);
+    return logit;
 }
 
-void pair_sketch_write(const struct pair_net *net, const float *mean_max, uint8_t *out)
+void pair_sketch_write(const struct pair_net *net, const float *vector, const float *pooled,
+                       uint8_t *out)
 {
+    float all[PAIR_DIM_MAX + 2 * PAIR_INNER_MAX];
+    int dim = net->enc->dims.n_embd;
+    for (int i = 0; i < dim; i++)
+        all[i] = vector[i] * sqrtf((float)dim);
+    memcpy(all + dim, pooled, (size_t)(2 * net->inner) * sizeof *all);
     memcpy(out, &net->tag, sizeof net->tag);
-    quantise_row(TENSOR_Q8_0, mean_max, out + sizeof net->tag, 2 * net->enc->dims.n_embd);
+    quantise_row(TENSOR_Q8_0, all, out + sizeof net->tag, dim + 2 * net->inner);
 }
 
-bool pair_sketch_read(const struct pair_net *net, const void *sketch, float *mean_max)
+bool pair_sketch_read(const struct pair_net *net, const void *sketch, struct pair_view *out)
 {
-    int n = 2 * net->enc->dims.n_embd;
+    float all[PAIR_DIM_MAX + 2 * PAIR_INNER_MAX];
+    int dim = net->enc->dims.n_embd, n = dim + 2 * net->inner;
     if (memcmp(sketch, &net->tag, sizeof net->tag) != 0) return false;
-    dequantise_row(TENSOR_Q8_0, (const uint8_t *)sketch + sizeof net->tag, mean_max, n);
+    dequantise_row(TENSOR_Q8_0, (const uint8_t *)sketch + sizeof net->tag, all, n);
     for (int i = 0; i < n; i++)
-        if (!(fabsf(mean_max[i]) < 1e4f)) return false; /* the token states lie within 100 */
+        if (!(fabsf(all[i]) < 1e4f)) return false; /* real ones lie within 100 */
+    memcpy(out->vector, all, (size_t)dim * sizeof *all);
+    memcpy(out->pooled, all + dim, (size_t)(2 * net->inner) * sizeof *all);
     return true;
 }
 
 enum err pair_net_score(const struct pair_net *net, const void *sketch_a, const void *sketch_b,
                         double cosine, float *logit)
 {
-    float u[PAIR_SKETCH_MAX], v[PAIR_SKETCH_MAX];
-    if (!pair_sketch_read(net, sketch_a, u) || !pair_sketch_read(net, sketch_b, v) ||
+    struct pair_view a, b;
+    float difference[2 * PAIR_INNER_MAX], product[2 * PAIR_INNER_MAX];
+    if (!pair_sketch_read(net, sketch_a, &a) || !pair_sketch_read(net, sketch_b, &b) ||
         !isfinite(cosine))
         return ERR_CORRUPT;
-    *logit = pair_head_logit(&net->alone.head, net->enc->dims.n_embd, u, v, cosine);
+    for (int i = 0; i < 2 * net->inner; i++) {
+        difference[i] = fabsf(a.pooled[i] - b.pooled[i]);
+        product[i] = a.pooled[i] * b.pooled[i];
+    }
+    *logit =
+        pair_head_logit(net, &net->alone.head, difference, product, a.vector, b.vector, cosine);
     return isfinite(*logit) ? OK : ERR_CORRUPT;
 }

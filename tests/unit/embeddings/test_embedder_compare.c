@@ -14,7 +14,7 @@
 
 static const char *const TINY = TEST_DATA "/tiny-bert.gguf", *const NET =
                                                                  TEST_DATA "/tiny-pair.gguf";
-enum { DIM = 64, BYTES = 4 + 2 * DIM / 32 * 34, THREADS = 4, ROUNDS = 40 };
+enum { DIM = 64, BYTES = 4 + (DIM + 2 * 32) / 32 * 34, THREADS = 4, ROUNDS = 40 };
 static const char *const questions[] = {"how do i reset my password", "reset password",
                                         "what is the price of a card", "where is my refund"};
 

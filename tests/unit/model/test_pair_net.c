@@ -1,7 +1,7 @@
 /* test_pair_net.c - goal: sketches and logits are what the weights say, whoever else is in the batch, and nothing damaged gives an
- * opinion. Method: a tiny random net whose two towers are equal, so that the joint one, its texts cut off from each other, must
- * agree with the other; a head in double precision written here; damaged files and sketches; and for the shipped weights 50 pairs with
- * the logits of the trainer in float32 (skipped where the encoder is not in the model cache). */
+ * opinion. Method: a tiny random net against both towers written here in double precision, over the encoder's own token states; damaged
+ * files and sketches; and for the shipped weights 50 pairs with the logits of the trainer in float32 (skipped where the encoder is not in
+ * the model cache). */
 #include "engine/model/pair_net.h"
 
 #include "base/json.h"
@@ -11,7 +11,8 @@
 #include "tests/check.h"
 #include "tests/unit/model/case_files.h"
 
-enum { DIM = 64, HIDDEN = 16, BYTES = 4 + 2 * DIM / 32 * 34 };
+enum { DIM = 64, INNER = 32, HEADS = 4, HIDDEN = 16, Z = 4 * INNER + 2 * DIM, ROWS = 48 };
+enum { BYTES = 4 + (DIM + 2 * INNER) / 32 * 34 };
 static const char *const TINY = TEST_DATA "/tiny-bert.gguf";
 
 struct rig {
@@ -75,81 +76,239 @@ TEST(a_sketch_and_a_vector_are_the_same_alone_and_among_others)
     rig_close(&r);
 }
 
-static double scalar_of(const struct gguf *g, const char *name, int i)
+/* ---- both towers in double precision ---- */
+
+struct naive {
+    int n;
+    double x[ROWS][INNER], pooled[2 * INNER], vector[DIM];
+    int32_t ids[ROWS];
+};
+
+static double at(const struct gguf *g, const char *tower, const char *what, int i)
 {
     float x;
+    char name[64];
+    snprintf(name, sizeof name, "%s.%s", tower, what);
     memcpy(&x, (const char *)gguf_tensor(g, name)->bytes + (size_t)i * sizeof x, sizeof x);
     return (double)x;
 }
 
-/* The head over two sketches as their bytes say, in double precision. */
-static double naive_logit(const struct gguf *g, const uint8_t *a, const uint8_t *b, double cosine)
+static void multiply(const struct gguf *g, const char *tower, const char *what, const double *x,
+                     int n_in, double *y)
 {
-    float u[2 * DIM], v[2 * DIM];
-    double z[4 * DIM], uv = 0, uu = 0, vv = 0;
-    dequantise_row(TENSOR_Q8_0, a + 4, u, 2 * DIM);
-    dequantise_row(TENSOR_Q8_0, b + 4, v, 2 * DIM);
-    for (int i = 0; i < DIM; i++) {
-        double x = (double)u[i], y = (double)v[i];
-        z[i] = fabs(x - y), z[DIM + i] = x * y, z[2 * DIM + i] = x + y;
-        z[3 * DIM + i] = fabs((double)u[DIM + i] - (double)v[DIM + i]);
-        uv += x * y, uu += x * x, vv += y * y;
+    char weight[32], bias[32];
+    snprintf(weight, sizeof weight, "%s.weight", what);
+    snprintf(bias, sizeof bias, "%s.bias", what);
+    for (int r = 0; r < INNER; r++) {
+        y[r] = at(g, tower, bias, r);
+        for (int c = 0; c < n_in; c++)
+            y[r] += at(g, tower, weight, r * n_in + c) * x[c];
     }
-    double logit = scalar_of(g, "alone.scalars", 0);
-    for (int j = 0; j < HIDDEN; j++) {
-        double s = scalar_of(g, "alone.head1.bias", j);
-        for (int i = 0; i < 4 * DIM; i++)
-            s += scalar_of(g, "alone.head1.weight", j * 4 * DIM + i) * z[i];
-        if (s > 0) logit += s * scalar_of(g, "alone.head2.weight", j);
-    }
-    logit += scalar_of(g, "alone.scalars", 1) *
-             (uv / sqrt(uu * vv + 1e-9) - scalar_of(g, "alone.scalars", 2));
-    return logit + scalar_of(g, "alone.scalars", 3) * (cosine - 0.9);
 }
 
-TEST(the_logit_of_two_sketches_is_what_the_head_says_in_either_order)
+static void norm(const struct gguf *g, const char *tower, const char *what, double *x)
 {
-    struct rig r;
-    uint8_t all[N * BYTES];
-    float vectors[N * DIM];
-    REQUIRE(rig_open(&r, TINY, TEST_DATA "/tiny-pair.gguf"));
-    sketch_all(&r, all, vectors);
-    for (int i = 0; i < N; i++)
-        for (int j = 0; j < N; j++) {
-            float logit, back;
-            const uint8_t *a = all + i * BYTES, *b = all + j * BYTES;
-            REQUIRE(pair_net_score(r.net, a, b, 0.8, &logit) == OK);
-            REQUIRE(pair_net_score(r.net, b, a, 0.8, &back) == OK);
-            CHECK(logit == back);
-            CHECK_NEAR((double)logit, naive_logit(r.g, a, b, 0.8), 1e-4);
+    char weight[32], bias[32];
+    double mean = 0, square = 0;
+    snprintf(weight, sizeof weight, "%s.weight", what);
+    snprintf(bias, sizeof bias, "%s.bias", what);
+    for (int i = 0; i < INNER; i++)
+        mean += x[i] / INNER;
+    for (int i = 0; i < INNER; i++)
+        square += (x[i] - mean) * (x[i] - mean) / INNER;
+    for (int i = 0; i < INNER; i++)
+        x[i] =
+            (x[i] - mean) / sqrt(square + 1e-6) * at(g, tower, weight, i) + at(g, tower, bias, i);
+}
+
+/* out[i] = what row i of a finds in b */
+static void look(const struct gguf *g, const char *tower, double a[][INNER], int n_a,
+                 double b[][INNER], int n_b, double out[][INNER])
+{
+    double q[INNER], k[ROWS][INNER], v[ROWS][INNER], score[ROWS];
+    for (int j = 0; j < n_b; j++) {
+        multiply(g, tower, "attn_k", b[j], INNER, k[j]);
+        multiply(g, tower, "attn_v", b[j], INNER, v[j]);
+    }
+    for (int i = 0; i < n_a; i++) {
+        multiply(g, tower, "attn_q", a[i], INNER, q);
+        for (int h = 0, n = INNER / HEADS; h < HEADS; h++) {
+            double sum = 0;
+            for (int j = 0; j < n_b; j++) {
+                score[j] = 0;
+                for (int d = h * n; d < (h + 1) * n; d++)
+                    score[j] += q[d] * k[j][d] / sqrt(n);
+                sum += score[j] = exp(score[j]);
+            }
+            for (int d = h * n; d < (h + 1) * n; d++) {
+                out[i][d] = 0;
+                for (int j = 0; j < n_b; j++)
+                    out[i][d] += score[j] / sum * v[j][d];
+            }
         }
-    rig_close(&r);
+    }
 }
 
-TEST(texts_cut_off_from_each_other_give_what_each_gives_alone)
+static void feed(const struct gguf *g, const char *tower, const double *wide, int n_in, double *x)
+{
+    double up[INNER], down[INNER];
+    multiply(g, tower, "ffn_up", wide, n_in, up);
+    for (int i = 0; i < INNER; i++)
+        up[i] *= 0.5 * (1 + erf(up[i] / sqrt(2)));
+    multiply(g, tower, "ffn_down", up, INNER, down);
+    for (int i = 0; i < INNER; i++)
+        x[i] += down[i];
+    norm(g, tower, "out_norm", x);
+}
+
+static void pool(struct naive *t)
+{
+    for (int i = 0; i < INNER; i++) {
+        t->pooled[i] = 0;
+        t->pooled[INNER + i] = t->x[0][i];
+        for (int r = 0; r < t->n; r++) {
+            t->pooled[i] += t->x[r][i] / t->n;
+            t->pooled[INNER + i] = fmax(t->pooled[INNER + i], t->x[r][i]);
+        }
+    }
+}
+
+static void alone(const struct gguf *g, struct naive *t)
+{
+    double found[ROWS][INNER], out[INNER];
+    look(g, "alone", t->x, t->n, t->x, t->n, found);
+    for (int r = 0; r < t->n; r++) {
+        multiply(g, "alone", "attn_output", found[r], INNER, out);
+        for (int i = 0; i < INNER; i++)
+            t->x[r][i] += out[i];
+        norm(g, "alone", "attn_norm", t->x[r]);
+        double copy[INNER];
+        memcpy(copy, t->x[r], sizeof copy);
+        feed(g, "alone", copy, INNER, t->x[r]);
+    }
+    pool(t);
+}
+
+static void joint(const struct gguf *g, struct naive *a, struct naive *b)
+{
+    struct naive *t[2] = {a, b};
+    double found[2][ROWS][INNER];
+    for (int s = 0; s < 2; s++)
+        for (int r = 0; r < t[s]->n; r++) {
+            int there = 0;
+            for (int j = 0; j < t[1 - s]->n; j++)
+                there |= t[1 - s]->ids[j] == t[s]->ids[r];
+            for (int i = 0; i < INNER; i++)
+                t[s]->x[r][i] += at(g, "joint", "marks", there * INNER + i);
+        }
+    for (int s = 0; s < 2; s++)
+        look(g, "joint", t[s]->x, t[s]->n, t[1 - s]->x, t[1 - s]->n, found[s]);
+    for (int s = 0; s < 2; s++) {
+        for (int r = 0; r < t[s]->n; r++) {
+            double wide[4 * INNER], *x = t[s]->x[r], *c = found[s][r];
+            for (int i = 0; i < INNER; i++)
+                wide[i] = x[i], wide[INNER + i] = c[i], wide[2 * INNER + i] = fabs(x[i] - c[i]),
+                wide[3 * INNER + i] = x[i] * c[i];
+            feed(g, "joint", wide, 4 * INNER, x);
+        }
+        pool(t[s]);
+    }
+}
+
+static double logit(const struct gguf *g, const char *tower, const struct naive *a,
+                    const struct naive *b, double cosine)
+{
+    double z[Z], sum = at(g, tower, "scalars", 0) + at(g, tower, "scalars", 1) * (cosine - 0.9);
+    for (int i = 0; i < 2 * INNER; i++) {
+        double x = a->pooled[i], y = b->pooled[i];
+        z[i] = strcmp(tower, "joint") ? fabs(x - y) : x + y;
+        z[2 * INNER + i] = strcmp(tower, "joint") ? x * y : fabs(x - y);
+    }
+    for (int i = 0; i < DIM; i++) {
+        z[4 * INNER + i] = fabs(a->vector[i] - b->vector[i]);
+        z[4 * INNER + DIM + i] = a->vector[i] * b->vector[i];
+    }
+    for (int j = 0; j < HIDDEN; j++) {
+        double s = at(g, tower, "head1.bias", j);
+        for (int i = 0; i < Z; i++)
+            s += at(g, tower, "head1.weight", j * Z + i) * z[i];
+        if (s > 0) sum += s * at(g, tower, "head2.weight", j);
+    }
+    return sum;
+}
+
+struct states {
+    int n;
+    int32_t ids[ROWS];
+    float rows[ROWS][DIM];
+};
+
+static void keep(void *arg, const struct encoder_pass *p)
+{
+    struct states *s = arg;
+    s->n = p->length[0] - 1; /* no prefix: only the end mark is dropped */
+    memcpy(s->ids, p->ids, (size_t)s->n * sizeof *s->ids);
+    memcpy(s->rows, p->rows, (size_t)s->n * sizeof s->rows[0]);
+}
+
+static void read_text(struct rig *r, const char *tower, const char *text, struct naive *out)
+{
+    struct states s;
+    float vector[DIM];
+    enum err status;
+    struct str one = str_of(text);
+    encoder_tap_set(r->enc, 1, keep, &s);
+    encoder_embed(r->enc, &one, 1, vector, &status);
+    encoder_tap_set(r->enc, 1, NULL, NULL);
+    out->n = s.n;
+    for (int i = 0; i < s.n; i++) {
+        double row[DIM];
+        for (int d = 0; d < DIM; d++)
+            row[d] = (double)s.rows[i][d];
+        out->ids[i] = s.ids[i];
+        multiply(r->g, tower, "in", row, DIM, out->x[i]);
+        norm(r->g, tower, "in_norm", out->x[i]);
+    }
+    for (int d = 0; d < DIM; d++)
+        out->vector[d] = (double)vector[d] * sqrt(DIM);
+}
+
+TEST(both_logits_are_what_double_precision_gives)
 {
     struct rig r;
+    static struct naive a, b;
+    uint8_t all[N * BYTES];
+    float vectors[N * DIM], got[N];
+    enum err status[N];
     struct str texts[N];
     struct pair_tokens *tokens[N];
-    enum err status[N];
-    uint8_t all[N * BYTES];
-    float vectors[N * DIM], logits[N - 1];
-    double cosines[N - 1] = {0.9, 0.8, 0.7, 0.6, 0.5};
+    double cosines[N] = {0.9, 0.8, 0.7, 0.6, 0.5, 0.4};
     REQUIRE(rig_open(&r, TINY, TEST_DATA "/tiny-pair.gguf"));
     REQUIRE(pair_net_is_joint(r.net));
     for (int i = 0; i < N; i++)
         texts[i] = str_of(questions[i]);
     pair_net_embed(r.net, texts, N, vectors, status, all, tokens);
-    pair_net_joint(r.net, tokens[0], (const struct pair_tokens *const *)tokens + 1, N - 1, cosines,
-                   logits);
-    for (int i = 1; i < N; i++) {
-        float alone, one;
-        REQUIRE(pair_net_score(r.net, all, all + i * BYTES, cosines[i - 1], &alone) == OK);
-        CHECK_NEAR((double)logits[i - 1], (double)alone,
-                   0.05); /* sketches and states have 8 bits */
-        const struct pair_tokens *other = tokens[i];
-        pair_net_joint(r.net, tokens[0], &other, 1, cosines + i - 1, &one);
-        CHECK(one == logits[i - 1]);
+    pair_net_joint(r.net, tokens[0], (const struct pair_tokens *const *)tokens, N, cosines, got);
+    for (int i = 0; i < N; i++) {
+        float first, back, one;
+        REQUIRE(pair_net_score(r.net, all, all + i * BYTES, cosines[i], &first) == OK);
+        REQUIRE(pair_net_score(r.net, all + i * BYTES, all, cosines[i], &back) == OK);
+        CHECK(first == back);
+        CHECK(!memcmp(pair_tokens_sketch(tokens[i]), all + i * BYTES, BYTES));
+        read_text(&r, "alone", questions[0], &a);
+        read_text(&r, "alone", questions[i], &b);
+        alone(r.g, &a);
+        alone(r.g, &b);
+        CHECK_NEAR((double)first, logit(r.g, "alone", &a, &b, cosines[i]), 0.05); /* 8 bit */
+        read_text(&r, "joint", questions[0], &a);
+        read_text(&r, "joint", questions[i], &b);
+        joint(r.g, &a, &b);
+        CHECK_NEAR((double)got[i], logit(r.g, "joint", &a, &b, cosines[i]), 0.05);
+        const struct pair_tokens *other = tokens[i], *me = tokens[0];
+        pair_net_joint(r.net, tokens[0], &other, 1, cosines + i, &one);
+        CHECK(one == got[i]); /* alone or beside others */
+        pair_net_joint(r.net, tokens[i], &me, 1, cosines + i, &one);
+        CHECK_NEAR((double)one, (double)got[i], 1e-4); /* in either order */
     }
     for (int i = 0; i < N; i++)
         pair_tokens_free(tokens[i]);
