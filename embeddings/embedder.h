@@ -72,7 +72,7 @@ MUST enum err embedder_embed_sketch_sync(struct embedder *em, struct str text, f
 MUST enum err embedder_score(const struct embedder *em, const void *sketch_a, const void *sketch_b,
                              double cosine, float *logit);
 
-/* The second look, 1 to 2 ms a pair and as much again for a text not seen lately, on the embedder's thread: a against each of b[n], n at
+/* The second look, 0.1 ms a pair and some ms for a text not seen lately, on the embedder's thread: a against each of b[n], n at
  * most EMBEDDER_COMPARE_MAX, with the cosines of their vectors. Called as embedder_submit is. code OK: opinions[n], borrowed during the
  * call; a text too long for the net gives NaN. */
 enum { EMBEDDER_COMPARE_MAX = 8 };

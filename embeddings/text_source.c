@@ -179,12 +179,12 @@ enum err text_source_score(const struct text_source *s, const void *sketch_a, co
     return pair_net_score(s->net, sketch_a, sketch_b, cosine, logit);
 }
 
-/* Of texts[n], at most PAIR_JOINT_MAX + 1; NULL where the net does not take a text. Borrowed until the next compute. */
+/* Of texts[n], at most EMBEDDER_COMPARE_MAX + 1; NULL where the net does not take a text. Borrowed until the next compute. */
 static void recall(struct text_source *s, const struct str *texts, int n,
                    const struct pair_tokens **found)
 {
-    struct str missing[PAIR_JOINT_MAX + 1];
-    enum err status[PAIR_JOINT_MAX + 1];
+    struct str missing[EMBEDDER_COMPARE_MAX + 1];
+    enum err status[EMBEDDER_COMPARE_MAX + 1];
     int n_missing = 0;
     for (int i = 0; i < n; i++)
         if (!embedder_memo_get(s->tokens, texts[i])) missing[n_missing++] = texts[i];
@@ -200,13 +200,10 @@ static void recall(struct text_source *s, const struct str *texts, int n,
 enum err text_source_joint(struct text_source *s, struct str a, const struct str *b, int n,
                            const double *cosines, struct embedder_opinion *out)
 {
-    const struct pair_tokens *found[PAIR_JOINT_MAX + 1], *taken[PAIR_JOINT_MAX];
-    struct str texts[PAIR_JOINT_MAX + 1];
-    double cosine[PAIR_JOINT_MAX];
-    float logits[PAIR_JOINT_MAX];
-    int at[PAIR_JOINT_MAX], n_taken = 0;
+    const struct pair_tokens *found[EMBEDDER_COMPARE_MAX + 1];
+    struct str texts[EMBEDDER_COMPARE_MAX + 1];
     if (!s->tokens) return ERR_UNSUPPORTED;
-    ASSERT(n >= 1 && n <= PAIR_JOINT_MAX);
+    ASSERT(n >= 1 && n <= EMBEDDER_COMPARE_MAX);
     texts[0] = a;
     memcpy(texts + 1, b, (size_t)n * sizeof *b);
     recall(s, texts, n + 1, found);
@@ -216,13 +213,7 @@ enum err text_source_joint(struct text_source *s, struct str a, const struct str
             pair_net_score(s->net, pair_tokens_sketch(found[0]), pair_tokens_sketch(found[i + 1]),
                            cosines[i], &out[i].alone) != OK)
             continue;
-        taken[n_taken] = found[i + 1];
-        cosine[n_taken] = cosines[i];
-        at[n_taken++] = i;
+        out[i].joint = pair_net_joint(s->net, found[0], found[i + 1], cosines[i]);
     }
-    if (!n_taken) return OK;
-    pair_net_joint(s->net, found[0], taken, n_taken, cosine, logits);
-    for (int i = 0; i < n_taken; i++)
-        out[at[i]].joint = logits[i];
     return OK;
 }

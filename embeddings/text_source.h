@@ -26,7 +26,7 @@ void text_source_compute(struct text_source *s, const struct str *texts, int n, 
 /* See pair_net_score; ERR_UNSUPPORTED without a net. */
 MUST enum err text_source_score(const struct text_source *s, const void *sketch_a,
                                 const void *sketch_b, double cosine, float *logit);
-/* See embedder_compare: n at most PAIR_JOINT_MAX. Sketches and token states are remembered for some texts, and computed again for
+/* See embedder_compare: n at most EMBEDDER_COMPARE_MAX. Sketches and token states are remembered for some texts, and computed again for
  * others. ERR_UNSUPPORTED: no joint net. */
 MUST enum err text_source_joint(struct text_source *s, struct str a, const struct str *b, int n,
                                 const double *cosines, struct embedder_opinion *out);

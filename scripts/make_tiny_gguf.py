@@ -191,25 +191,19 @@ def encoder(path, seed):
 
 
 def pair_net(path, seed):
-    embd, inner, heads, hidden = 64, 32, 4, 16
+    embd, inner, hidden = 64, 32, 16
     m = Maker(seed)
     m.w.key("general.architecture", "deja-pair")
-    for key, v in (("encoder", "tiny-bert"), ("layer", 1), ("inner", inner), ("heads", heads), ("hidden", hidden)):
+    for key, v in (("encoder", "tiny-bert"), ("layer", 1), ("inner", inner), ("alone_hidden", hidden), ("joint_hidden", hidden)):
         m.w.key("deja-pair." + key, v)
-    for tower in ("alone", "joint"):
-        joint = tower == "joint"
-        matrices = [("in", embd), ("attn_q", inner), ("attn_k", inner), ("attn_v", inner), ("ffn_up", 4 * inner if joint else inner), ("ffn_down", inner)]
-        for what, n_in in matrices + ([] if joint else [("attn_output", inner)]):
-            m.matrix(f"{tower}.{what}.weight", n_in, inner, F32)
-            m.vector(f"{tower}.{what}.bias", inner, 0.1)
-        for what in ("in_norm", "out_norm") + (() if joint else ("attn_norm",)):
-            m.vector(f"{tower}.{what}.weight", inner, 0.2, 1.0)
-            m.vector(f"{tower}.{what}.bias", inner, 0.1)
-        m.matrix(tower + ".head1.weight", 4 * inner + 2 * embd, hidden, F32)
-        m.vector(tower + ".head1.bias", hidden, 0.1)
-        m.vector(tower + ".head2.weight", hidden, 0.5)
-        m.vector(tower + ".scalars", 2, 1.0)
-    m.matrix("joint.marks", inner, 2, F32, 0.3)
+    m.matrix("in.weight", embd, inner, F32)
+    m.vector("in.bias", inner, 0.1)
+    for head, n in (("alone", 4 * inner + 2 * embd + 1), ("joint", 5 * inner + 2 * embd + 7)):
+        m.matrix(head + ".w1", n, hidden, F32)
+        m.vector(head + ".b1", hidden, 0.1)
+        m.vector(head + ".w2", hidden, 0.5)
+        m.vector(head + ".w3", n, 0.05)
+        m.vector(head + ".b2", 1, 1.0)
     m.w.save(path)
 
 

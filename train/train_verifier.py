@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Trains the pair net of engine/model/pair_net.h and writes its weights.
+"""Trains the pair net of engine/model/pair_net.h, calibrates it (calibrate.py) and writes its weights.
 
-    train/train_verifier.py --tools BUILD/release --model E5.gguf [--lines FILE..] [--own FILE..] [--out cache/verifier_data/e5.gguf]
+    train/train_verifier.py --tools BUILD/release --model E5.gguf [--lines FILE..] [--own FILE..] [--out embeddings/pair_weights.gguf]
 
-BUILD/release holds verifier_states (cmake --build BUILD/release --target verifier_states). Needs train/requirements.txt. --own: a
-deployment's own judged pairs in the same form, counted three times. Two stages: `alone` (each text by itself, all pairs of neighbouring
-lines in a batch at once), then `joint` (both texts together, on the pairs the first finds hard). Same seed, same machine, same weights.
-Source of the recipe's parts: sentence pairs over |u-v|, u*v (arXiv:1908.10084), hard negatives from the model itself (arXiv:2007.00808)."""
+BUILD/release holds verifier_states and verifier_pairs (cmake --build BUILD/release --target verifier_states verifier_pairs). Needs numpy
+(train/requirements.txt). --own: a deployment's own judged pairs in the same form, counted three times; a minute or two on one core once
+the token states are there (five minutes for all of train/data, kept in --states). Same seed, same machine, same weights."""
 import argparse
 import glob
 import json
@@ -16,22 +15,19 @@ import random
 import sys
 import time
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=true intra_op_parallelism_threads=2")
+import numpy as np
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-import numpy as np  # noqa: E402
-
+import calibrate  # noqa: E402
+import features  # noqa: E402
 import measure  # noqa: E402
-import net  # noqa: E402
 import pairs  # noqa: E402
 import weights  # noqa: E402
 
 LAYER = 9
-TEXTS, PAIRS, JOINT_PAIRS = 96, 896, 192  # of one batch
+HIDDEN = {"alone": 64, "joint": 96}
 
 
 def neighbours(lines, states, k=30):
@@ -48,137 +44,45 @@ def neighbours(lines, states, k=30):
     return out
 
 
-def pick(x, r):
-    """(text, kind) of one line for one batch; kind 0 = q, 1 = same, 2 = differ"""
-    same, differ = list(x["same"]), list(x["differ"])
-    if x.get("close") and (r.random() < 0.6 or not same):
-        same.append(r.choice(x["close"]))
-    if x.get("close_differ") and r.random() < 0.4:
-        differ = [x["close_differ"][1] if d == x["close_differ"][0] else d for d in differ]
-    return [(x["q"], 0)] + [(t, 1) for t in r.sample(same, min(4, len(same)))] + [(t, 2) for t in r.sample(differ, min(4, len(differ)))]
-
-
-def batches(lines, near, states, r):
-    """Lines that resemble each other share a batch, for its texts are each other's hard negatives."""
-    left, order, out = set(range(len(lines))), list(range(len(lines))), []
-    r.shuffle(order)
-    batch = []
-    for i in order:
-        if i not in left:
-            continue
-        for j in [i] + [j for j in near[i] if r.random() < 0.6][:7]:
-            if j not in left:
-                continue
-            left.discard(j)
-            texts = [(t, k) for t, k in pick(lines[j], r) if 0 < len(states.ids.get(t, [])) <= net.WIDTH]
-            if len(texts) < 2:
-                continue
-            if len(batch) + len(texts) > TEXTS:
-                out.append(batch)
-                batch = []
-            batch += [(t, k, j) for t, k in texts]
-    out.append(batch)
-    r.shuffle(out)
-    return [b for b in out if len(b) > 8]
-
-
-def batch_pairs(batch, states, r, across):
-    """All pairs inside a line; for each text four of the nearest texts of other lines, unless so near that they may be the same question."""
+def training_pairs(lines, near, states, r):
+    """(a, b, same?, weight). Of every line: each of its kinds of pair; and of other lines the questions that look like it, unless so alike
+    that they may be the same question in another file. The same question: the question with its wordings, wordings with each other, and
+    rewordings by rule; differing: mostly the user's wordings against near questions, which is what a cache meets."""
     out = []
-    for i, (_, ki, li) in enumerate(batch):
-        for j in range(i + 1, len(batch)):
-            _, kj, lj = batch[j]
-            if li != lj:
-                continue
-            if ki <= 1 and kj <= 1:
-                out.append((i, j, 1, 1.0 if ki == 0 else 0.6))
-            elif ki == 2 and kj == 2:
-                out.append((i, j, 0, 0.25))
-            else:
-                out.append((i, j, 0, 0.75))
-    v = np.stack([states.vector[t] for t, _, _ in batch])
-    line = np.array([x[2] for x in batch])
-    s = v @ v.T
-    s[line[:, None] == line[None]] = -1
-    for i in range(len(batch)):
-        for j in r.sample(list(np.argsort(-s[i])[:8]), min(4, len(batch))):
-            if 0 < s[i, j] < 0.955:
-                out.append((i, int(j), 0, across))
-    out = out[:PAIRS]
-    out += [(0, 0, 0, 0.0)] * (PAIRS - len(out))
-    a, b, y, w = map(np.array, zip(*out))
-    return a.astype(np.int32), b.astype(np.int32), y.astype(np.float32), w.astype(np.float32)
-
-
-def cross_entropy(z, y, w):
-    y = y * 0.96 + 0.02
-    return (w * (jax.nn.softplus(z) - y * z)).sum() / w.sum()
-
-
-def loss(p, states, seen, vector, a, b, y, w, ja, jb, jmark, jy, jw, key):
-    k = jax.random.split(key)
-    sketch = net.alone(p["alone"], states, seen)
-    first = cross_entropy(net.alone_logit(p["alone"], sketch[a], sketch[b], vector[a], vector[b], k[0]), y, w)
-    x = net.joint_tokens(p["joint"], states)
-    z = net.joint_logit(p["joint"], x[ja], x[jb], seen[ja], seen[jb], jmark[:, 0], jmark[:, 1], vector[ja], vector[jb], k[1])
-    return first + cross_entropy(z, jy, jw)
-
-
-def train(p, lines, states, o):
-    r, near, work = random.Random(o.seed), neighbours(lines, states), []
-    for epoch in range(int(np.ceil(o.epochs))):
-        e = batches(lines, near, states, r)
-        work += e[:int(len(e) * min(1.0, o.epochs - epoch))]
-    step, m, v = net.adam(loss), jax.tree.map(jnp.zeros_like, p), jax.tree.map(jnp.zeros_like, p)
-    key, begun, losses = jax.random.PRNGKey(o.seed), (time.time(), time.process_time()), []
-    for t, batch in enumerate(work, 1):
-        rate = o.rate * min(1.0, t / (0.06 * len(work) + 1)) * max(0.01, 1 - t / len(work))
-        key, sub = jax.random.split(key)
-        texts = [x for x, _, _ in batch]
-        a, b, y, w = batch_pairs(batch, states, r, o.across)
-        real = np.flatnonzero(w)
-        pick = np.array(r.sample(list(real), min(JOINT_PAIRS, len(real))))
-        pick = np.pad(pick, (0, JOINT_PAIRS - len(pick)))
-        mark = np.stack([net.marks(states, texts[a[i]], texts[b[i]]) for i in pick])
-        jw = w[pick] * (np.arange(JOINT_PAIRS) < len(real))
-        p, m, v, value = step(p, m, v, float(t), rate, *net.pad(states, texts, TEXTS), a, b, y, w, a[pick], b[pick], mark, y[pick],
-                              jw.astype(np.float32), sub)
-        losses.append(float(value))
-        if t in (5, 20) or t % 100 == 0 or t == len(work):
-            print("%d/%d loss %.4f, %.0f s, %.0f s of CPU" % (t, len(work), np.mean(losses[-100:]), time.time() - begun[0],
-                                                             time.process_time() - begun[1]), flush=True)
-    return p
+    for i, x in enumerate(lines):
+        q, same, differ, close = x["q"], x["same"], x["differ"], x.get("close", [])
+        mine = [(q, s, 1, 1.0) for s in same] + [(q, c, 1, 0.7) for c in close]
+        two = [(a, b) for k, a in enumerate(same) for b in same[k + 1:]]
+        mine += [(a, b, 1, 0.6) for a, b in r.sample(two, min(4, len(two)))]
+        mine += [(q, d, 0, 0.8) for d in differ]
+        cross = [(s, d) for s in same for d in differ]
+        mine += [(s, d, 0, 1.0) for s, d in r.sample(cross, min(12, len(cross)))]
+        if x.get("close_differ"):
+            mine.append((r.choice([q] + close), x["close_differ"][1], 0, 0.8))
+        two = [(a, b) for k, a in enumerate(differ) for b in differ[k + 1:]]
+        mine += [(a, b, 0, 0.4) for a, b in r.sample(two, min(2, len(two)))]
+        for j in r.sample(near[i][:12], min(4, len(near[i]))):
+            s = r.choice(same or [q])
+            if states.vector[q] @ states.vector[lines[j]["q"]] < 0.945:
+                mine.append((s, lines[j]["q"], 0, 0.7))
+        out += mine
+    ok = [p for p in out if all(0 < len(states.ids.get(t, ())) <= features.WIDTH for t in p[:2])]
+    r.shuffle(ok)
+    return ok
 
 
 class Scores:
-    """pairs -> logits of both towers"""
+    """pairs -> logits; the texts must be among those it was made for, others get -30"""
 
-    def __init__(self, p, states):
-        self.p, self.states, self.sketch = p, states, {}
-        self.alone = jax.jit(net.alone)
-        self.alone_logit = jax.jit(net.alone_logit)
-        self.joint = jax.jit(lambda p, s, seen, mark, v: net.joint_logit(
-            p, net.joint_tokens(p, s[0]), net.joint_tokens(p, s[1]), seen[0], seen[1], mark[:, 0], mark[:, 1], v[0], v[1]))
+    def __init__(self, texts, heads):
+        self.texts, self.heads = texts, heads
 
-    def __call__(self, todo, joint=False, n=128):
-        ok, out = [k for k, (a, b) in enumerate(todo) if a in self.states.ids and b in self.states.ids], np.full(len(todo), -30.0, np.float32)
-        if not joint:
-            new = list(dict.fromkeys(t for k in ok for t in todo[k] if t not in self.sketch))
-            for c in range(0, len(new), n):
-                rows, seen, _ = net.pad(self.states, new[c:c + n], n)
-                self.sketch.update(zip(new[c:c + n], np.asarray(self.alone(self.p["alone"], rows, seen))))
-        for c in range(0, len(ok), n):
-            ks = ok[c:c + n]
-            a, b = [todo[k][0] for k in ks] + [todo[ks[0]][0]] * (n - len(ks)), [todo[k][1] for k in ks] + [todo[ks[0]][1]] * (n - len(ks))
-            if joint:
-                (ra, sa, va), (rb, sb, vb) = net.pad(self.states, a, n), net.pad(self.states, b, n)
-                mark = np.stack([net.marks(self.states, x, y) for x, y in zip(a, b)])
-                z = self.joint(self.p["joint"], (ra, rb), (sa, sb), mark, (va, vb))
-            else:
-                vector = [np.stack([self.states.vector[t] for t in side]) * net.DIM ** 0.5 for side in (a, b)]
-                sketch = [np.stack([self.sketch[t] for t in side]) for side in (a, b)]
-                z = self.alone_logit(self.p["alone"], *sketch, *vector)
-            out[ks] = np.asarray(z)[:len(ks)]
+    def __call__(self, todo, joint=False):
+        ok = [k for k, (a, b) in enumerate(todo) if a in self.texts.at and b in self.texts.at]
+        out = np.full(len(todo), -30.0, np.float32)
+        name = "joint" if joint else "alone"
+        z = features.compute(getattr(features, name), self.texts, [todo[k] for k in ok])
+        out[ok] = self.heads[name](z)
         return out
 
 
@@ -194,6 +98,17 @@ def read_fow(path):
     return out
 
 
+def write_golden(path, lines, states, score, seed):
+    """50 pairs with the float32 logits, for tests/unit/model/test_pair_net.c"""
+    r = random.Random(seed)
+    todo = [(x["q"], r.choice(x["same"] if i % 2 else x["differ"])) for i, x in enumerate(r.sample(lines, 60)) if x["same"] and x["differ"]]
+    todo = [p for p in todo if max(len(states.ids[t]) for t in p) <= features.WIDTH][:50]
+    with open(path, "w", encoding="utf8") as f:
+        for (a, b), first, second in zip(todo, score(todo), score(todo, joint=True)):
+            f.write(json.dumps({"a": a, "b": b, "cosine": round(float(states.vector[a] @ states.vector[b]), 6), "alone": round(float(first), 5),
+                                "joint": round(float(second), 5)}, ensure_ascii=False) + "\n")
+
+
 def options():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--tools", required=True)
@@ -204,49 +119,68 @@ def options():
     a.add_argument("--refuse", nargs="*", default=[], help="evaluation files: lines that share a text with them are left out")
     a.add_argument("--states", default=os.path.join(os.path.expanduser("~"), ".cache", "deja", "train"))
     a.add_argument("--out", default="verifier_e5.gguf")
-    a.add_argument("--keep", help="also keep the float32 weights here, stage by stage; a stage found there is not trained again")
+    a.add_argument("--wrong", type=float, default=0.01, help="share of the held-back requests that may get a wrong answer")
+    a.add_argument("--golden", help="also write 50 pairs with their logits here")
+    a.add_argument("--keep", help="keep the float32 weights here; found there, nothing is trained again")
     a.add_argument("--seed", type=int, default=1)
-    a.add_argument("--rate", type=float, default=1e-3)
-    a.add_argument("--epochs", type=float, default=3)
-    a.add_argument("--across", type=float, default=0.3, help="weight of pairs from different lines")
+    a.add_argument("--rate", type=float, default=1.5e-3)
+    a.add_argument("--epochs", type=int, default=6)
     return a.parse_args()
 
 
-def stage(o, name, train):
+def stage(o, name, make):
     path = o.keep and os.path.join(o.keep, name + ".pkl")
     if path and os.path.exists(path):
         with open(path, "rb") as f:
-            return jax.tree.map(jnp.asarray, pickle.load(f))
-    p = train()
+            return pickle.load(f)
+    p = make()
     if path:
         os.makedirs(o.keep, exist_ok=True)
         with open(path, "wb") as f:
-            pickle.dump(jax.tree.map(np.asarray, p), f)
+            pickle.dump(p, f)
     return p
 
 
-def main():
-    o = options()
-    jax.config.update("jax_default_prng_impl", "unsafe_rbg")  # dropout only; several times faster here
-    jax.config.update("jax_compilation_cache_dir", os.path.join(o.states, "compiled"))
+def prepare(o):
     lines = pairs.read_lines(o.lines, pairs.texts_to_refuse(o.refuse)) + 3 * pairs.read_lines(o.own)
     pairs.add_rewordings(lines, o.seed)
     if o.fow:
         lines += read_fow(o.fow)
-    states = pairs.States(os.path.join(o.tools, "verifier_states"), o.model, LAYER, o.states)
+    states = pairs.States(os.path.join(o.tools, "verifier_states"), os.path.expanduser(o.model), LAYER, o.states)
     states.add(pairs.texts_of(lines))
     lines = [x for x in lines if x["q"] in states.ids]
-    training, held = [x for x in lines if not x["validation"]], [x for x in lines if x["validation"]]
-    print("%d lines to train on, %d of other domains to validate with" % (len(training), len(held)), flush=True)
+    return states, [x for x in lines if not x["validation"]], [x for x in lines if x["validation"]]
 
-    start = {"alone": net.new_tower(o.seed, False), "joint": net.new_tower(o.seed + 1, True)}
-    p = stage(o, "net", lambda: train(start, training, states, o))
-    score = Scores(p, states)
+
+def train(o, states, training):
+    r = random.Random(o.seed)
+    todo = training_pairs(training, neighbours(training, states), states, r)
+    projection = features.fit_projection(states, pairs.texts_of(training), r)
+    texts = features.Texts(states, [t for p in todo for t in p[:2]], projection)
+    y, w = np.array([p[2] for p in todo], np.float32), np.array([p[3] for p in todo], np.float32)
+    heads = {}
+    for name in ("alone", "joint"):
+        z = features.compute(getattr(features, name), texts, [p[:2] for p in todo])
+        print("%s: %d pairs of %d features, %.0f s of CPU" % (name, *z.shape, time.process_time()), flush=True)
+        heads[name] = features.Head(z.shape[1], HIDDEN[name], o.seed)
+        heads[name].train(z, y, w, o.epochs, o.rate, o.seed, say=lambda t: print("%s %.0f s of CPU" % (t, time.process_time()), flush=True))
+    return {"projection": projection, "heads": heads}
+
+
+def main():
+    o = options()
+    states, training, held = prepare(o)
+    print("%d lines to train on, %d of other domains; %.0f s of CPU" % (len(training), len(held), time.process_time()), flush=True)
+    p = stage(o, "net", lambda: train(o, states, training))
+    score = Scores(features.Texts(states, pairs.texts_of(held), p["projection"]), p["heads"])
     measure.report(held, states.vector, lambda todo: np.array([states.vector[a] @ states.vector[b] for a, b in todo]), "cosine")
     measure.report(held, states.vector, score, "alone")
     measure.report(held, states.vector, lambda todo: score(todo, joint=True), "joint")
-    measure.report(held, states.vector, lambda todo: score(todo) + score(todo, joint=True), "sum")
-    weights.save(o.out, os.path.expanduser(o.model), LAYER, p, net.HEADS)
+    text = calibrate.calibrate(held, states, score, os.path.join(o.tools, "verifier_pairs"), o.wrong)
+    weights.save(o.out, os.path.expanduser(o.model), LAYER, p, text)
+    if o.golden:
+        write_golden(o.golden, held, states, score, o.seed)
+    print("%.0f s of CPU in all" % time.process_time())
 
 
 if __name__ == "__main__":

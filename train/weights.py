@@ -50,64 +50,29 @@ class Gguf:
         return None
 
 
-def q8_0(x):
-    b = np.asarray(x, np.float32).reshape(-1, 32)
-    d = (np.abs(b).max(1, keepdims=True) / 127).astype("<f2")
-    q = np.clip(np.rint(b / np.maximum(d.astype(np.float32), 1e-12)), -127, 127).astype(np.int8)
-    return np.concatenate([d.view(np.uint8), q.view(np.uint8)], 1).tobytes()
-
-
-TENSORS = {"in": "in", "q": "attn_q", "k": "attn_k", "v": "attn_v", "ao": "attn_output", "fi": "ffn_up", "fo": "ffn_down"}
-NORMS = {"inln": "in_norm", "aln": "attn_norm", "oln": "out_norm"}
-
-
-def save_tower(w, name, p):
-    def floats(what, x):
-        x = np.asarray(x, "<f4")
-        w.tensor(f"{name}.{what}", list(x.shape[::-1]), gguf_write.F32, x.tobytes())
-
-    for short, long in TENSORS.items():
-        if short + "w" in p:
-            x = np.asarray(p[short + "w"])
-            w.tensor(f"{name}.{long}.weight", list(x.shape), gguf_write.Q8_0, q8_0(x.T))
-            floats(long + ".bias", p[short + "b"])
-    for short, long in NORMS.items():
-        if short + "w" in p:
-            floats(long + ".weight", p[short + "w"])
-            floats(long + ".bias", p[short + "b"])
-    one = np.asarray(p["w1"])
-    w.tensor(f"{name}.head1.weight", list(one.shape), gguf_write.Q8_0, q8_0(one.T))
-    floats("head1.bias", p["b1"])
-    floats("head2.weight", p["w2"])
-    floats("scalars", p["scalars"])
-    if "marks" in p:
-        floats("marks", p["marks"])
-
-
-def save(path, model, layer, p, heads):
+def save(path, model, layer, p, calibration):
+    """p: of train_verifier.train()"""
     encoder, w = Gguf(model).keys, gguf_write.Writer()
+
+    def put(name, x, kind):
+        x = np.ascontiguousarray(x, np.float32)
+        w.tensor(name, list(x.shape[::-1]), kind, x.astype("<f2" if kind == gguf_write.F16 else "<f4").tobytes())
+
+    matrix, offset = p["projection"]
     w.key("general.architecture", "deja-pair")
     w.key("general.license", "MIT")
     w.key("general.description", "Trained by the Deja project on token states of multilingual-e5-small (Microsoft, MIT)")
     w.key("deja-pair.encoder", encoder.get("deja.embed.id") or encoder.get("general.name"))
-    for key, v in (("layer", layer), ("inner", np.asarray(p["alone"]["qw"]).shape[0]), ("heads", heads), ("hidden", len(p["alone"]["b1"]))):
-        w.key("deja-pair." + key, int(v))
-    for name in ("alone", "joint"):
-        save_tower(w, name, p[name])
+    w.key("deja-pair.layer", layer)
+    w.key("deja-pair.inner", matrix.shape[1])
+    for name, head in p["heads"].items():
+        w.key(f"deja-pair.{name}_hidden", len(head.p["b1"]))
+    w.key("deja-pair.calibration", calibration)
+    put("in.weight", matrix.T, gguf_write.F16)
+    put("in.bias", offset, gguf_write.F32)
+    for name, head in p["heads"].items():
+        put(name + ".w1", head.p["w1"].T, gguf_write.F16)
+        for key in ("b1", "w2", "w3", "b2"):
+            put(f"{name}.{key}", head.p[key], gguf_write.F32)
     w.save(path)
     print("%s: %.2f MB" % (path, os.path.getsize(path) / 1e6))
-
-
-def set_key(path, name, text):
-    """The file again with one more string key (or another value for it); tensors stay byte for byte."""
-    g, w = Gguf(path), gguf_write.Writer()
-    for key, v in g.keys.items():
-        if key != name:
-            w.key(key, v if isinstance(v, str) else struct.unpack("<I", v)[0])
-    w.key(name, text)
-    for tensor, (dims, kind, offset) in g.tensors.items():
-        per, size = gguf_write.BLOCK[kind]
-        at, n = g.base + offset, int(np.prod(dims)) // per * size
-        w.tensor(tensor, list(dims), kind, bytes(g.raw[at:at + n]))
-    w.save(path + ".new")
-    os.replace(path + ".new", path)

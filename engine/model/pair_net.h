@@ -1,12 +1,13 @@
 /* pair_net.h - do two short questions ask the same? Two small networks of ours on the token states of one encoder, which embedding a text
- * computes anyway.
- *   alone    one transformer layer over each text; mean and maximum of its tokens, with the encoder's vector, are its sketch. Two
- *            sketches give a logit. Nearly free, and a sketch is small enough to be stored with an entry.
- *   joint    each token of one text looks for its counterpart in the other; what it finds is held against it.
+ * computes anyway; each token is projected to a few numbers.
+ *   alone    mean and maximum of a text's tokens, with the encoder's vector, are its sketch. Two sketches give a logit. Nearly free, and
+ *            a sketch is small enough to be stored with an entry.
+ *   joint    each token of one text is aligned with those that resemble it in the other; what is left over, and what the tokens that
+ *            nothing explains are about, gives a logit.
  * Owns weights and scratch; works on the encoder's backend. Knows no threshold: cache/verifier.h makes probabilities of it.
- * Threading: as the encoder, on its thread; pair_net_score: any thread, also while the others run.
- * Source: sentence pairs by |u-v| and u*v (Reimers & Gurevych 2019, arXiv:1908.10084); aligning and comparing tokens after Parikh et al.
- * 2016 (arXiv:1606.01933) and Chen et al. 2017 (arXiv:1609.06038). Weights: train/train_verifier.py. */
+ * Threading: as the encoder, on its thread; pair_net_score and pair_net_joint: any thread, also while the others run.
+ * Source: sentence pairs by |u-v| and u*v (Reimers & Gurevych 2019, arXiv:1908.10084); aligning tokens and comparing what is left after
+ * Parikh et al. 2016 (arXiv:1606.01933). Weights: train/train_verifier.py. */
 #ifndef DEJA_ENGINE_MODEL_PAIR_NET_H
 #define DEJA_ENGINE_MODEL_PAIR_NET_H
 #include "engine/model/encoder.h"
@@ -46,10 +47,9 @@ void pair_net_embed(struct pair_net *net, const struct str *texts, int n, float 
 MUST enum err pair_net_score(const struct pair_net *net, const void *sketch_a, const void *sketch_b,
                              double cosine, float *logit);
 
-/* logits[n] of a against each of b[n], in one pass; n at most PAIR_JOINT_MAX. Needs pair_net_is_joint. */
-enum { PAIR_JOINT_MAX = 8 };
-void pair_net_joint(struct pair_net *net, const struct pair_tokens *a,
-                    const struct pair_tokens *const *b, int n, const double *cosines,
-                    float *logits);
+/* The logit of both texts together, the same in either order but for rounding. NaN: one of the two is not of this net. Needs
+ * pair_net_is_joint. */
+float pair_net_joint(const struct pair_net *net, const struct pair_tokens *a,
+                     const struct pair_tokens *b, double cosine);
 
 #endif

@@ -1,34 +1,16 @@
-/* pair_net_head.c - sketches, and from two views of texts to a logit: plain loops over plain arrays, pure. A sketch is the net's tag, then
- * the encoder's vector and the pooled tokens as blocks of 32 8-bit numbers with a float16 scale each. */
+/* pair_net_head.c - sketches, and the logit of two of them: plain loops over plain arrays, pure. A sketch is the net's tag, then the
+ * encoder's vector and the pooled tokens as blocks of 32 8-bit numbers with a float16 scale each. */
 #include <math.h>
 #include <string.h>
 
 #include "engine/model/pair_net_private.h"
-
-enum { SCALAR_B2, SCALAR_GAIN };
 
 size_t pair_net_sketch_bytes(const struct pair_net *net)
 {
     return sizeof net->tag + tensor_row_bytes(TENSOR_Q8_0, net->enc->dims.n_embd + 2 * net->inner);
 }
 
-void pair_pool(const float *rows, int n, int inner, float *pooled)
-{
-    float *mean = pooled, *max = pooled + inner;
-    memcpy(mean, rows, (size_t)inner * sizeof *mean);
-    memcpy(max, rows, (size_t)inner * sizeof *max);
-    for (int r = 1; r < n; r++) {
-        const float *x = rows + (size_t)r * (size_t)inner;
-        for (int i = 0; i < inner; i++) {
-            mean[i] += x[i];
-            max[i] = x[i] > max[i] ? x[i] : max[i];
-        }
-    }
-    for (int i = 0; i < inner; i++)
-        mean[i] /= (float)n;
-}
-
-static float dot(const float *a, const float *b, int n)
+float pair_dot(const float *a, const float *b, int n)
 {
     float sum[16] = {0}; /* lanes, so that the compiler may use vectors without reordering a sum */
     int i = 0;
@@ -43,24 +25,22 @@ static float dot(const float *a, const float *b, int n)
     return total;
 }
 
-float pair_head_logit(const struct pair_net *net, const struct pair_head *h, const float *first,
-                      const float *second, const float *vector_a, const float *vector_b,
-                      double cosine)
+float pair_head_logit(const struct pair_head *h, const float *z)
 {
-    float z[4 * PAIR_INNER_MAX + 2 * PAIR_DIM_MAX];
-    int inner = net->inner, dim = net->enc->dims.n_embd, n = 4 * inner + 2 * dim;
-    memcpy(z, first, (size_t)(2 * inner) * sizeof *z);
-    memcpy(z + 2 * inner, second, (size_t)(2 * inner) * sizeof *z);
-    for (int i = 0; i < dim; i++) {
-        z[4 * inner + i] = fabsf(vector_a[i] - vector_b[i]);
-        z[4 * inner + dim + i] = vector_a[i] * vector_b[i];
-    }
-    float logit = h->scalars[SCALAR_B2] + h->scalars[SCALAR_GAIN] * ((float)cosine - 0.9f);
+    float logit = h->b2[0] + pair_dot(h->w3, z, h->n_in);
     for (int j = 0; j < h->n_hidden; j++) {
-        float s = dot(h->w1 + (size_t)j * (size_t)n, z, n) + h->b1[j];
+        float s = pair_dot(h->w1 + (size_t)j * (size_t)h->n_in, z, h->n_in) + h->b1[j];
         if (s > 0) logit += s * h->w2[j];
     }
     return logit;
+}
+
+void pair_vectors_apart(const float *a, const float *b, int dim, float *z)
+{
+    for (int i = 0; i < dim; i++) {
+        z[i] = fabsf(a[i] - b[i]);
+        z[dim + i] = a[i] * b[i];
+    }
 }
 
 void pair_sketch_write(const struct pair_net *net, const float *vector, const float *pooled,
@@ -92,15 +72,17 @@ enum err pair_net_score(const struct pair_net *net, const void *sketch_a, const 
                         double cosine, float *logit)
 {
     struct pair_view a, b;
-    float difference[2 * PAIR_INNER_MAX], product[2 * PAIR_INNER_MAX];
+    float z[PAIR_FEATURES_MAX];
+    int inner = net->inner, dim = net->enc->dims.n_embd;
     if (!pair_sketch_read(net, sketch_a, &a) || !pair_sketch_read(net, sketch_b, &b) ||
         !isfinite(cosine))
         return ERR_CORRUPT;
-    for (int i = 0; i < 2 * net->inner; i++) {
-        difference[i] = fabsf(a.pooled[i] - b.pooled[i]);
-        product[i] = a.pooled[i] * b.pooled[i];
+    for (int i = 0; i < 2 * inner; i++) {
+        z[i] = fabsf(a.pooled[i] - b.pooled[i]);
+        z[2 * inner + i] = a.pooled[i] * b.pooled[i];
     }
-    *logit =
-        pair_head_logit(net, &net->alone.head, difference, product, a.vector, b.vector, cosine);
+    pair_vectors_apart(a.vector, b.vector, dim, z + 4 * inner);
+    z[4 * inner + 2 * dim] = (float)cosine;
+    *logit = pair_head_logit(&net->alone, z);
     return isfinite(*logit) ? OK : ERR_CORRUPT;
 }

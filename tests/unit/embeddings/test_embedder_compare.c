@@ -61,7 +61,7 @@ static void expected(struct embedder_opinion *out, const double *cosines)
     struct errmsg e = {0};
     struct str texts[4];
     enum err status[4];
-    float vectors[4 * DIM], joint[3];
+    float vectors[4 * DIM];
     uint8_t sketches[4 * BYTES];
     struct pair_tokens *t[4];
     REQUIRE(encoder_open(&enc, TINY, &eo, &e) == OK && gguf_open(&g, NET, &e) == OK &&
@@ -69,9 +69,8 @@ static void expected(struct embedder_opinion *out, const double *cosines)
     for (int i = 0; i < 4; i++)
         texts[i] = str_of(questions[i]);
     pair_net_embed(net, texts, 4, vectors, status, sketches, t);
-    pair_net_joint(net, t[0], (const struct pair_tokens *const *)t + 1, 3, cosines, joint);
     for (int i = 0; i < 3; i++) {
-        out[i].joint = joint[i];
+        out[i].joint = pair_net_joint(net, t[0], t[i + 1], cosines[i]);
         CHECK_INT(
             pair_net_score(net, sketches, sketches + (i + 1) * BYTES, cosines[i], &out[i].alone),
             OK);

@@ -11,7 +11,7 @@
 #include "tests/check.h"
 #include "tests/unit/model/case_files.h"
 
-enum { DIM = 64, INNER = 32, HEADS = 4, HIDDEN = 16, Z = 4 * INNER + 2 * DIM, ROWS = 48 };
+enum { DIM = 64, INNER = 32, HIDDEN = 16, Z_MAX = 5 * INNER + 2 * DIM + 7, ROWS = 48 };
 enum { BYTES = 4 + (DIM + 2 * INNER) / 32 * 34 };
 static const char *const TINY = TEST_DATA "/tiny-bert.gguf";
 
@@ -76,89 +76,21 @@ TEST(a_sketch_and_a_vector_are_the_same_alone_and_among_others)
     rig_close(&r);
 }
 
-/* ---- both towers in double precision ---- */
+/* ---- both logits in double precision ---- */
 
 struct naive {
     int n;
     double x[ROWS][INNER], pooled[2 * INNER], vector[DIM];
-    int32_t ids[ROWS];
+    double mean[INNER], max[INNER], worst[INNER], numbers[3];
 };
 
-static double at(const struct gguf *g, const char *tower, const char *what, int i)
+static double at(const struct gguf *g, const char *head, const char *what, int i)
 {
     float x;
     char name[64];
-    snprintf(name, sizeof name, "%s.%s", tower, what);
+    snprintf(name, sizeof name, "%s.%s", head, what);
     memcpy(&x, (const char *)gguf_tensor(g, name)->bytes + (size_t)i * sizeof x, sizeof x);
     return (double)x;
-}
-
-static void multiply(const struct gguf *g, const char *tower, const char *what, const double *x,
-                     int n_in, double *y)
-{
-    char weight[32], bias[32];
-    snprintf(weight, sizeof weight, "%s.weight", what);
-    snprintf(bias, sizeof bias, "%s.bias", what);
-    for (int r = 0; r < INNER; r++) {
-        y[r] = at(g, tower, bias, r);
-        for (int c = 0; c < n_in; c++)
-            y[r] += at(g, tower, weight, r * n_in + c) * x[c];
-    }
-}
-
-static void norm(const struct gguf *g, const char *tower, const char *what, double *x)
-{
-    char weight[32], bias[32];
-    double mean = 0, square = 0;
-    snprintf(weight, sizeof weight, "%s.weight", what);
-    snprintf(bias, sizeof bias, "%s.bias", what);
-    for (int i = 0; i < INNER; i++)
-        mean += x[i] / INNER;
-    for (int i = 0; i < INNER; i++)
-        square += (x[i] - mean) * (x[i] - mean) / INNER;
-    for (int i = 0; i < INNER; i++)
-        x[i] =
-            (x[i] - mean) / sqrt(square + 1e-6) * at(g, tower, weight, i) + at(g, tower, bias, i);
-}
-
-/* out[i] = what row i of a finds in b */
-static void look(const struct gguf *g, const char *tower, double a[][INNER], int n_a,
-                 double b[][INNER], int n_b, double out[][INNER])
-{
-    double q[INNER], k[ROWS][INNER], v[ROWS][INNER], score[ROWS];
-    for (int j = 0; j < n_b; j++) {
-        multiply(g, tower, "attn_k", b[j], INNER, k[j]);
-        multiply(g, tower, "attn_v", b[j], INNER, v[j]);
-    }
-    for (int i = 0; i < n_a; i++) {
-        multiply(g, tower, "attn_q", a[i], INNER, q);
-        for (int h = 0, n = INNER / HEADS; h < HEADS; h++) {
-            double sum = 0;
-            for (int j = 0; j < n_b; j++) {
-                score[j] = 0;
-                for (int d = h * n; d < (h + 1) * n; d++)
-                    score[j] += q[d] * k[j][d] / sqrt(n);
-                sum += score[j] = exp(score[j]);
-            }
-            for (int d = h * n; d < (h + 1) * n; d++) {
-                out[i][d] = 0;
-                for (int j = 0; j < n_b; j++)
-                    out[i][d] += score[j] / sum * v[j][d];
-            }
-        }
-    }
-}
-
-static void feed(const struct gguf *g, const char *tower, const double *wide, int n_in, double *x)
-{
-    double up[INNER], down[INNER];
-    multiply(g, tower, "ffn_up", wide, n_in, up);
-    for (int i = 0; i < INNER; i++)
-        up[i] *= 0.5 * (1 + erf(up[i] / sqrt(2)));
-    multiply(g, tower, "ffn_down", up, INNER, down);
-    for (int i = 0; i < INNER; i++)
-        x[i] += down[i];
-    norm(g, tower, "out_norm", x);
 }
 
 static void pool(struct naive *t)
@@ -173,73 +105,90 @@ static void pool(struct naive *t)
     }
 }
 
-static void alone(const struct gguf *g, struct naive *t)
+static double cosine_of(const double *x, const double *y)
 {
-    double found[ROWS][INNER], out[INNER];
-    look(g, "alone", t->x, t->n, t->x, t->n, found);
+    double xy = 0, xx = 1e-6, yy = 1e-6;
+    for (int i = 0; i < INNER; i++)
+        xy += x[i] * y[i], xx += x[i] * x[i], yy += y[i] * y[i];
+    return xy / sqrt(xx * yy);
+}
+
+static void explain(struct naive *t, const struct naive *by)
+{
+    double weights = 0;
+    memset(t->mean, 0, sizeof t->mean);
+    memset(t->max, 0, sizeof t->max);
+    memset(t->worst, 0, sizeof t->worst);
+    memset(t->numbers, 0, sizeof t->numbers);
     for (int r = 0; r < t->n; r++) {
-        multiply(g, "alone", "attn_output", found[r], INNER, out);
-        for (int i = 0; i < INNER; i++)
-            t->x[r][i] += out[i];
-        norm(g, "alone", "attn_norm", t->x[r]);
-        double copy[INNER];
-        memcpy(copy, t->x[r], sizeof copy);
-        feed(g, "alone", copy, INNER, t->x[r]);
+        double share[ROWS], sum = 0, best = -1;
+        for (int j = 0; j < by->n; j++) {
+            double c = cosine_of(t->x[r], by->x[j]);
+            best = fmax(best, c);
+            sum += share[j] = exp(12 * c);
+        }
+        double weight = exp(10 * (1 - best));
+        weights += weight;
+        for (int i = 0; i < INNER; i++) {
+            double left = t->x[r][i];
+            for (int j = 0; j < by->n; j++)
+                left -= share[j] / sum * by->x[j][i];
+            t->mean[i] += fabs(left) / t->n;
+            t->max[i] = fmax(t->max[i], fabs(left));
+            t->worst[i] += weight * t->x[r][i];
+        }
+        t->numbers[0] = fmax(t->numbers[0], 1 - best);
+        t->numbers[1] += (1 - best) / t->n;
+        t->numbers[2] += 1 - best;
     }
-    pool(t);
+    for (int i = 0; i < INNER; i++)
+        t->worst[i] /= weights;
 }
 
-static void joint(const struct gguf *g, struct naive *a, struct naive *b)
+static double logit(const struct gguf *g, const char *head, struct naive *a, struct naive *b,
+                    double cosine)
 {
-    struct naive *t[2] = {a, b};
-    double found[2][ROWS][INNER];
-    for (int s = 0; s < 2; s++)
-        for (int r = 0; r < t[s]->n; r++) {
-            int there = 0;
-            for (int j = 0; j < t[1 - s]->n; j++)
-                there |= t[1 - s]->ids[j] == t[s]->ids[r];
-            for (int i = 0; i < INNER; i++)
-                t[s]->x[r][i] += at(g, "joint", "marks", there * INNER + i);
+    double z[Z_MAX];
+    int n = 0;
+    if (!strcmp(head, "alone")) {
+        for (int i = 0; i < 2 * INNER; i++)
+            z[n++] = fabs(a->pooled[i] - b->pooled[i]);
+        for (int i = 0; i < 2 * INNER; i++)
+            z[n++] = a->pooled[i] * b->pooled[i];
+    } else {
+        explain(a, b);
+        explain(b, a);
+        for (int i = 0; i < INNER; i++) {
+            z[i] = a->mean[i] + b->mean[i];
+            z[INNER + i] = fmax(a->max[i], b->max[i]);
+            z[2 * INNER + i] = a->worst[i] + b->worst[i];
+            z[3 * INNER + i] = fabs(a->worst[i] - b->worst[i]);
+            z[4 * INNER + i] = a->worst[i] * b->worst[i];
         }
-    for (int s = 0; s < 2; s++)
-        look(g, "joint", t[s]->x, t[s]->n, t[1 - s]->x, t[1 - s]->n, found[s]);
-    for (int s = 0; s < 2; s++) {
-        for (int r = 0; r < t[s]->n; r++) {
-            double wide[4 * INNER], *x = t[s]->x[r], *c = found[s][r];
-            for (int i = 0; i < INNER; i++)
-                wide[i] = x[i], wide[INNER + i] = c[i], wide[2 * INNER + i] = fabs(x[i] - c[i]),
-                wide[3 * INNER + i] = x[i] * c[i];
-            feed(g, "joint", wide, 4 * INNER, x);
-        }
-        pool(t[s]);
+        n = 5 * INNER;
     }
-}
-
-static double logit(const struct gguf *g, const char *tower, const struct naive *a,
-                    const struct naive *b, double cosine)
-{
-    double z[Z], sum = at(g, tower, "scalars", 0) + at(g, tower, "scalars", 1) * (cosine - 0.9);
-    for (int i = 0; i < 2 * INNER; i++) {
-        double x = a->pooled[i], y = b->pooled[i];
-        z[i] = strcmp(tower, "joint") ? fabs(x - y) : x + y;
-        z[2 * INNER + i] = strcmp(tower, "joint") ? x * y : fabs(x - y);
-    }
-    for (int i = 0; i < DIM; i++) {
-        z[4 * INNER + i] = fabs(a->vector[i] - b->vector[i]);
-        z[4 * INNER + DIM + i] = a->vector[i] * b->vector[i];
-    }
+    for (int i = 0; i < DIM; i++)
+        z[n++] = fabs(a->vector[i] - b->vector[i]);
+    for (int i = 0; i < DIM; i++)
+        z[n++] = a->vector[i] * b->vector[i];
+    for (int i = 0; i < 6 && strcmp(head, "alone"); i++)
+        z[n++] =
+            i < 3 ? a->numbers[i] + b->numbers[i] : fabs(a->numbers[i - 3] - b->numbers[i - 3]);
+    z[n++] = cosine;
+    double sum = at(g, head, "b2", 0);
+    for (int i = 0; i < n; i++)
+        sum += at(g, head, "w3", i) * z[i];
     for (int j = 0; j < HIDDEN; j++) {
-        double s = at(g, tower, "head1.bias", j);
-        for (int i = 0; i < Z; i++)
-            s += at(g, tower, "head1.weight", j * Z + i) * z[i];
-        if (s > 0) sum += s * at(g, tower, "head2.weight", j);
+        double s = at(g, head, "b1", j);
+        for (int i = 0; i < n; i++)
+            s += at(g, head, "w1", j * n + i) * z[i];
+        if (s > 0) sum += s * at(g, head, "w2", j);
     }
     return sum;
 }
 
 struct states {
     int n;
-    int32_t ids[ROWS];
     float rows[ROWS][DIM];
 };
 
@@ -247,11 +196,10 @@ static void keep(void *arg, const struct encoder_pass *p)
 {
     struct states *s = arg;
     s->n = p->length[0] - 1; /* no prefix: only the end mark is dropped */
-    memcpy(s->ids, p->ids, (size_t)s->n * sizeof *s->ids);
     memcpy(s->rows, p->rows, (size_t)s->n * sizeof s->rows[0]);
 }
 
-static void read_text(struct rig *r, const char *tower, const char *text, struct naive *out)
+static void read_text(struct rig *r, const char *text, struct naive *out)
 {
     struct states s;
     float vector[DIM];
@@ -261,16 +209,15 @@ static void read_text(struct rig *r, const char *tower, const char *text, struct
     encoder_embed(r->enc, &one, 1, vector, &status);
     encoder_tap_set(r->enc, 1, NULL, NULL);
     out->n = s.n;
-    for (int i = 0; i < s.n; i++) {
-        double row[DIM];
-        for (int d = 0; d < DIM; d++)
-            row[d] = (double)s.rows[i][d];
-        out->ids[i] = s.ids[i];
-        multiply(r->g, tower, "in", row, DIM, out->x[i]);
-        norm(r->g, tower, "in_norm", out->x[i]);
-    }
+    for (int i = 0; i < s.n; i++)
+        for (int k = 0; k < INNER; k++) {
+            out->x[i][k] = at(r->g, "in", "bias", k);
+            for (int d = 0; d < DIM; d++)
+                out->x[i][k] += at(r->g, "in", "weight", k * DIM + d) * (double)s.rows[i][d];
+        }
     for (int d = 0; d < DIM; d++)
         out->vector[d] = (double)vector[d] * sqrt(DIM);
+    pool(out);
 }
 
 TEST(both_logits_are_what_double_precision_gives)
@@ -278,37 +225,29 @@ TEST(both_logits_are_what_double_precision_gives)
     struct rig r;
     static struct naive a, b;
     uint8_t all[N * BYTES];
-    float vectors[N * DIM], got[N];
+    float vectors[N * DIM];
     enum err status[N];
     struct str texts[N];
     struct pair_tokens *tokens[N];
-    double cosines[N] = {0.9, 0.8, 0.7, 0.6, 0.5, 0.4};
     REQUIRE(rig_open(&r, TINY, TEST_DATA "/tiny-pair.gguf"));
     REQUIRE(pair_net_is_joint(r.net));
     for (int i = 0; i < N; i++)
         texts[i] = str_of(questions[i]);
     pair_net_embed(r.net, texts, N, vectors, status, all, tokens);
-    pair_net_joint(r.net, tokens[0], (const struct pair_tokens *const *)tokens, N, cosines, got);
     for (int i = 0; i < N; i++) {
-        float first, back, one;
-        REQUIRE(pair_net_score(r.net, all, all + i * BYTES, cosines[i], &first) == OK);
-        REQUIRE(pair_net_score(r.net, all + i * BYTES, all, cosines[i], &back) == OK);
+        float first, back;
+        double cosine = 0.9 - 0.1 * i;
+        REQUIRE(pair_net_score(r.net, all, all + i * BYTES, cosine, &first) == OK);
+        REQUIRE(pair_net_score(r.net, all + i * BYTES, all, cosine, &back) == OK);
         CHECK(first == back);
         CHECK(!memcmp(pair_tokens_sketch(tokens[i]), all + i * BYTES, BYTES));
-        read_text(&r, "alone", questions[0], &a);
-        read_text(&r, "alone", questions[i], &b);
-        alone(r.g, &a);
-        alone(r.g, &b);
-        CHECK_NEAR((double)first, logit(r.g, "alone", &a, &b, cosines[i]), 0.05); /* 8 bit */
-        read_text(&r, "joint", questions[0], &a);
-        read_text(&r, "joint", questions[i], &b);
-        joint(r.g, &a, &b);
-        CHECK_NEAR((double)got[i], logit(r.g, "joint", &a, &b, cosines[i]), 0.05);
-        const struct pair_tokens *other = tokens[i], *me = tokens[0];
-        pair_net_joint(r.net, tokens[0], &other, 1, cosines + i, &one);
-        CHECK(one == got[i]); /* alone or beside others */
-        pair_net_joint(r.net, tokens[i], &me, 1, cosines + i, &one);
-        CHECK_NEAR((double)one, (double)got[i], 1e-4); /* in either order */
+        read_text(&r, questions[0], &a);
+        read_text(&r, questions[i], &b);
+        CHECK_NEAR((double)first, logit(r.g, "alone", &a, &b, cosine), 0.1); /* 8 bit */
+        float joint = pair_net_joint(r.net, tokens[0], tokens[i], cosine);
+        CHECK_NEAR((double)joint, logit(r.g, "joint", &a, &b, cosine), 0.1);
+        CHECK_NEAR((double)pair_net_joint(r.net, tokens[i], tokens[0], cosine), (double)joint,
+                   1e-4);
     }
     for (int i = 0; i < N; i++)
         pair_tokens_free(tokens[i]);
@@ -425,15 +364,14 @@ static void compare(void *arg, const json_t *line)
     double want_joint = json_number_value(json_object_get(line, "joint"));
     enum { BIG = 384 };
     uint8_t sketches[2 * PAIR_SKETCH_MAX];
-    float vectors[2 * BIG], alone, joint;
+    float vectors[2 * BIG], alone;
     enum err status[2];
     struct pair_tokens *tokens[2];
     size_t bytes = pair_net_sketch_bytes(g->r.net);
     pair_net_embed(g->r.net, texts, 2, vectors, status, sketches, tokens);
     REQUIRE(!status[0] && !status[1] && tokens[0] && tokens[1]);
     REQUIRE(pair_net_score(g->r.net, sketches, sketches + bytes, cosine, &alone) == OK);
-    pair_net_joint(g->r.net, tokens[0], (const struct pair_tokens *const *)tokens + 1, 1, &cosine,
-                   &joint);
+    float joint = pair_net_joint(g->r.net, tokens[0], tokens[1], cosine);
     CHECK_AT(fabs((double)alone - want_alone) < 0.2 && fabs((double)joint - want_joint) < 0.2,
              STR_FMT " / " STR_FMT ": %.3f %.3f, trainer %.3f %.3f", STR_ARG(texts[0]),
              STR_ARG(texts[1]), (double)alone, (double)joint, want_alone, want_joint);
