@@ -21,6 +21,7 @@ void cache_ref(struct cache *c)
 static void free_cache(struct cache *c)
 {
     guard_free(c->guard);
+    verifier_free(c->verifier);
     marks_free(c->marks);
     bounds_free(c->bounds);
     recents_free(c->recents);
@@ -162,12 +163,24 @@ static void make_metrics(struct cache *c)
     };
 }
 
+static void open_verifier(struct cache *c)
+{
+    struct errmsg why = {0};
+    if (!embedder_can_compare(c->embedder))
+        return log_line(LOG_INFO, "cache", "no verifier: %s", embedder_why_no_sketch(c->embedder));
+    if (verifier_new(&c->verifier, embedder_calibration(c->embedder), &why) != OK)
+        return log_line(LOG_WARN, "cache", "no verifier: %s", why.text);
+    for (int i = 0; i < 2; i++)
+        c->shipped.verifier[i] = verifier_thresholds_of(c->verifier, i ? 'z' : 'e')->hit;
+}
+
 static void open_similar(struct cache *c)
 {
     if (!c->embedder) return;
     c->dim = (size_t)embedder_dim(c->embedder);
     c->rules.embedder_id = str_of(embedder_id(c->embedder));
     c->shipped = policy_for(c->rules.embedder_id);
+    open_verifier(c);
     struct partitions_options o = {
         .dim = c->dim, .entries_max = c->o.entries_max, .partitions_max = PARTITIONS_MAX};
     c->partitions = partitions_new(&o);

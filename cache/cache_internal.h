@@ -14,9 +14,11 @@
 #include "cache/partition.h"
 #include "cache/recent.h"
 #include "cache/store.h"
+#include "cache/verifier.h"
 #include "cache/wording.h"
 #include "cache/embed_watch.h"
 #include "embeddings/embedder.h"
+#include "engine/model/pair_net.h"
 
 #ifdef DEJA_RARE /* rare paths made common */
 enum { LOAD_BATCH = 3, SEARCH_INLINE_MAX = 2 };
@@ -52,7 +54,8 @@ struct cache {
     char *redis_url;
     struct key_rules rules;
     struct guard *guard;
-    struct policy shipped; /* of this embedder */
+    struct policy shipped;     /* of this embedder */
+    struct verifier *verifier; /* NULL: the embedder has no net, or comes without a calibration */
     struct cache_knobs knobs;
     struct store *store;
     struct marks *marks;           /* what must not be used any more */

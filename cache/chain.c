@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cache/verifier.h"
+
 const char *const chain_step_names[N_CHAIN_STEPS] = {"topic",  "veto",     "trust", "guards",
                                                      "places", "verifier", "rival", "policy"};
 
@@ -31,6 +33,13 @@ static bool is_vetoed(const struct chain_item *x)
     return x->text_vetoed || x->c.veto >= x->c.cosine;
 }
 
+static void refuse_by_guard(const struct chain_rules *r, struct chain_item *x)
+{
+    refuse(x, CHAIN_GUARDS, "");
+    snprintf(x->reason, sizeof x->reason, "guard:%s", x->guard.refused_by);
+    x->threshold = policy_threshold(&r->policy, x->guard.language, r->client_min);
+}
+
 static void screen_one(const struct chain_rules *r, struct str question, struct chain_item *x)
 {
     const struct cache_knobs *k = r->knobs;
@@ -50,10 +59,10 @@ static void screen_one(const struct chain_rules *r, struct str question, struct 
         return;
     }
     guard_check_without(r->guard, k->guards_off, question, x->c.q->text, &x->guard);
-    if (!x->guard.allowed) {
-        refuse(x, CHAIN_GUARDS, "");
-        snprintf(x->reason, sizeof x->reason, "guard:%s", x->guard.refused_by);
-        x->threshold = policy_threshold(&r->policy, x->guard.language, r->client_min);
+    bool weighed = r->has_verifier && k->verifier && !verifier_refuses(&x->guard);
+    x->soft = !x->guard.allowed && weighed;
+    if (!x->guard.allowed && !weighed) {
+        refuse_by_guard(r, x);
     } else if (x->guard.same && k->same_words && x->c.cosine >= floor) {
         hit(x, x->c.q->judged ? "semantic:wording" : "semantic:same");
     }
@@ -114,6 +123,10 @@ static void settle_bound(const struct chain_rules *r, struct chain_item *x)
 static void settle_one(const struct chain_rules *r, struct chain_item *x)
 {
     measure(r, x);
+    if (x->soft && x->verifier < 0) {
+        refuse_by_guard(r, x);
+        return;
+    }
     if (r->knobs->mode == KNOB_MODE_BOUND) {
         settle_bound(r, x);
         return;

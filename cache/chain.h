@@ -3,6 +3,7 @@
  *   veto      the question, or a nearer one, was judged not to get this answer    veto
  *   trust     the entry is set aside, or its writer not trusted enough            quarantined, untrusted
  *   guards    a rule about language refuses (cache/guard.h)                       guard:NAME
+ *             (with a verifier: only hard ones; it weighs the others, and without its opinion they refuse too)
  *             (questions of which every word is explained pass all that follows)
  *   places    better candidates have used up the verifier's places                too_many
  *   verifier  the trained verifier does not say yes                               verifier
@@ -32,7 +33,9 @@ struct chain_rules {
     const struct guard *guard;
     const struct cache_knobs *knobs;
     struct policy policy;
-    double client_min;           /* lowest cosine the client asks for; 0 = none */
+    double client_min; /* lowest cosine the client asks for; 0 = none */
+    bool
+        has_verifier; /* its opinions are to be had: guards it may outweigh leave candidates open */
     const struct bounds *bounds; /* mode bound: what was learnt, NULL = nothing; and where */
     struct str ns;
 };
@@ -41,6 +44,7 @@ struct chain_item {
     /* a text the guards call the same as the question forbids this entry: filled in by the caller */
     bool text_vetoed;
     /* filled in by the chain */
+    bool soft;            /* a guard spoke against it that the verifier may outweigh */
     bool open;            /* neither refused nor a hit yet: to be shown to the verifier */
     bool hit;             /* passed everything */
     enum chain_step step; /* where it was refused */

@@ -19,6 +19,12 @@ struct accepted {
     double similarity, threshold;
     char reason[32];
 };
+/* What the verifier's nets say of the question and one wording. */
+struct opinion {
+    struct hash128 text; /* of the wording */
+    float alone, joint;
+    bool has_joint;
+};
 struct cache_lookup {
     struct cache *c;
     const struct cache_key *k; /* borrowed while cb is set */
@@ -40,6 +46,9 @@ struct cache_lookup {
     size_t n_hits[PLACES_MAX];
     struct hash128 vetoed[WORDING_VETOES_MAX]; /* entries the question's own text must not get */
     size_t n_vetoed;
+    struct opinion opinions[CANDIDATES_MAX];
+    size_t n_opinions;
+    bool asked; /* the verifier, once */
     struct accepted accepted[CANDIDATES_MAX];
     size_t n_accepted, tried;
     struct cache_lookup *next, *prev;

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cache/lookup.h"
+#include "cache/opinion.h"
 
 static void go_on(struct cache_lookup *l);
 static void search(struct cache_lookup *l);
@@ -238,13 +239,16 @@ static void judge(struct cache_lookup *l)
                                 .policy = policy_with(&c->shipped, &l->knobs),
                                 .client_min = l->o.threshold_min,
                                 .bounds = c->bounds,
-                                .ns = l->k->ns};
+                                .ns = l->k->ns,
+                                .has_verifier = c->verifier != NULL};
     lookup_say(l, n ? "below_floor" : "empty");
     for (size_t i = 0; i < n; i++) {
         items[i].c = found[i];
         items[i].text_vetoed = text_vetoes(l, found[i].own->id);
     }
-    (void)chain_screen(&rules, l->k->user_text, items, n);
+    size_t open = chain_screen(&rules, l->k->user_text, items, n);
+    if (open && opinions_ask(l, items, n, judge)) return; /* and once more with what it says */
+    opinions_fill(l, items, n);
     l->n_accepted = chain_settle(&rules, items, n, order);
     for (size_t i = 0; i < l->n_accepted; i++) {
         const struct chain_item *x = &items[order[i]];

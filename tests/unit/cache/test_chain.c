@@ -38,6 +38,36 @@ static const char *run(const struct cache_knobs *k, struct picture *p, const cha
     return p->item.reason;
 }
 
+TEST(a_verifier_outweighs_soft_guards_and_never_hard_ones)
+{
+    static const struct {
+        const char *stored, *question;
+        double verifier;
+        const char *reason;
+    } rows[] = {
+        {"How do I reset my password?", "How do I change my password?", 0.95, "semantic:verifier"},
+        {"How do I reset my password?", "How do I change my password?", 0.85, "verifier"},
+        {"How do I reset my password?", "How do I change my password?", -1, "guard:replaced_word"},
+        {"Can I send 5 kg?", "Can I send 7 kg?", 0.99, "guard:number"},
+        {"How do I enable roaming?", "How do I disable roaming?", 0.99, "guard:antonym"},
+        {"怎么开通漫游", "怎么关闭漫游", 0.99, "guard:antonym"},
+    };
+    struct cache_knobs k = knobs_default();
+    guard = guard_new();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct picture p;
+        struct chain_rules r = rules(&k);
+        size_t order[1];
+        r.has_verifier = true;
+        paint(&p, rows[i].stored, 0.93);
+        if (chain_screen(&r, str_of(rows[i].question), &p.item, 1))
+            p.item.verifier = rows[i].verifier;
+        (void)chain_settle(&r, &p.item, 1, order);
+        CHECK_Z(p.item.reason, rows[i].reason);
+    }
+    guard_free(guard);
+}
+
 TEST(each_step_refuses_and_names_itself)
 {
     const char *stored = "How do I reset my password?", *reworded = "I cannot get in, what now?";
