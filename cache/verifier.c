@@ -33,20 +33,26 @@ static enum err read_number(const json_t *object, const char *name, double *out,
     return OK;
 }
 
-static enum err read_guards(struct look *l, const json_t *guards, struct errmsg *e)
+/* A guard without a weight was added later: it has no say here, though it may still be hard. */
+static enum err read_guards(struct look *l, json_t *guards, struct errmsg *e)
 {
-    size_t n_known = 0;
-    for (int i = 0; guard_names[i]; i++) {
+    const char *name;
+    json_t *v;
+    if (!json_is_object(guards))
+        return err_set(e, ERR_CORRUPT, "guards: must be an object, not %s", json_kind(guards));
+    json_object_foreach(guards, name, v)
+    {
+        int i = 0;
+        while (guard_names[i] && strcmp(guard_names[i], name) != 0)
+            i++;
         ASSERT(i < GUARDS_MAX);
-        const json_t *v = json_object_get(guards, guard_names[i]);
+        if (!guard_names[i])
+            return err_set(e, ERR_CORRUPT, "guards: this program has no guard \"%.40s\"", name);
         if (!json_is_number(v))
-            return err_set(e, ERR_CORRUPT, "guards: no weight for %s", guard_names[i]);
+            return err_set(e, ERR_CORRUPT, "guards.%s: must be a number, not %s", name,
+                           json_kind(v));
         l->guard[i] = json_number_value(v);
-        n_known++;
     }
-    if (json_object_size(guards) != n_known)
-        return err_set(e, ERR_CORRUPT, "guards: %zu weights, this program has %zu guards",
-                       json_object_size(guards), n_known);
     return OK;
 }
 

@@ -222,6 +222,7 @@ static void run_comparison(struct embedder *em)
     em->stats.compared += code ? 0 : (uint64_t)c->n;
     if (!r->expired) {
         r->expired = true;
+        em->stats.answered++;
         pthread_mutex_unlock(&em->lock);
         r->compared(r->arg, code, code ? NULL : opinions, code ? 0 : c->n);
         pthread_mutex_lock(&em->lock);

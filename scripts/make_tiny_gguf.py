@@ -8,6 +8,7 @@ They compute real forward passes of the real architectures, with a byte-level vo
 merges, ChatML control tokens and template. What they say is noise. Quantised tensors are random blocks rather than rounded
 floats: any bit pattern with a sane scale is a legal tensor.
 """
+import json
 import random
 import struct
 import sys
@@ -204,6 +205,10 @@ def pair_net(path, seed):
         m.vector(head + ".w2", hidden, 0.5)
         m.vector(head + ".w3", n, 0.05)
         m.vector(head + ".b2", 1, 1.0)
+    # every pair that no hard guard refuses is the same question, whatever the net says
+    look = {"bias": 3, "cosine": 0, "alone": 0, "joint": 0, "shared": 0, "contained": 0, "asks_alike": 0, "same": 0, "guards": {}}
+    language = {"first": 0.1, "alone": 0.9, "hit": 0.9, "looks": [look, look]}
+    m.w.key("deja-pair.calibration", json.dumps({"en": language, "zh": language}))
     m.w.save(path)
 
 

@@ -74,6 +74,35 @@ const char *embedder_id(const struct embedder *em)
 {
     return (void)em, "hanging";
 }
+/* no verifier here */
+bool embedder_can_compare(const struct embedder *em)
+{
+    return (void)em, false;
+}
+const char *embedder_why_no_sketch(const struct embedder *em)
+{
+    return (void)em, "a stand-in";
+}
+struct str embedder_calibration(const struct embedder *em)
+{
+    return (void)em, (struct str){"", 0};
+}
+bool embedder_recall_sketch(struct embedder *em, struct str text, float *out, void *sketch)
+{
+    return (void)em, (void)text, (void)out, (void)sketch, false;
+}
+enum err embedder_score(const struct embedder *em, const void *sketch_a, const void *sketch_b,
+                        double cosine, float *logit)
+{
+    return (void)em, (void)sketch_a, (void)sketch_b, (void)cosine, (void)logit, ERR_UNSUPPORTED;
+}
+enum err embedder_compare(struct embedder *em, struct str a, const struct str *b,
+                          const double *cosines, int n, int deadline_ms, embedder_compared *done,
+                          void *arg)
+{
+    (void)em, (void)a, (void)b, (void)cosines, (void)n, (void)deadline_ms, (void)done, (void)arg;
+    return ERR_UNSUPPORTED;
+}
 void embedder_stats_read(struct embedder *em, struct embedder_stats *out)
 {
     *out = (struct embedder_stats){.passes = em->passes};

@@ -1,0 +1,114 @@
+/* test_opinion.c - goal: with a verifier a look-up waits for its opinion, which decides on what only soft guards refuse; hard guards stand;
+ * cancelling and closing in the middle answer nothing twice and leak nothing. Method: the real cache and embedder with a tiny net whose
+ * calibration takes every pair for the same question. */
+#include "cache/opinion.h"
+
+#include "tests/check.h"
+#include "tests/unit/cache/cache_rig.h"
+
+struct rig {
+    struct loop *loop;
+    struct embedder *embedder;
+    struct workers *workers;
+    struct metrics *metrics;
+    struct cache *cache;
+};
+
+static const struct cache_options USUAL = {
+    .ns = "test", .exact = true, .semantic = true, .embed_deadline_ms = 5000, .secret = 7};
+
+static bool open_rig(struct rig *r, int memo_entries)
+{
+    struct errmsg e = {0};
+    struct embedder_options eo = {.pair_net = TEST_DATA "/tiny-pair.gguf",
+                                  .memo_entries = memo_entries};
+    memset(r, 0, sizeof *r);
+    r->metrics = metrics_new();
+    r->workers = workers_new(1, 64);
+    bool ok =
+        loop_new(&r->loop, &e) == OK && embedder_open(&r->embedder, RIG_EMBEDDER, &eo, &e) == OK &&
+        cache_open(&r->cache, r->loop, NULL, r->embedder, r->workers, r->metrics, &USUAL, &e) == OK;
+    if (!ok) printf("    %s\n", e.text);
+    return ok;
+}
+
+static void close_rig(struct rig *r)
+{
+    cache_close(r->cache);
+    embedder_close(r->embedder);
+    workers_free(r->workers);
+    loop_free(r->loop);
+    metrics_free(r->metrics);
+}
+
+static bool is_indexed(void *arg)
+{
+    struct rig *r = arg;
+    struct embedder_stats s;
+    embedder_stats_read(r->embedder, &s);
+    return !s.queued && s.submitted == s.answered + s.timeouts + s.refused_text + s.cancelled;
+}
+
+static void keep(struct rig *r, const char *question, const char *answer)
+{
+    CHECK(!rig_keep(r->cache, question, answer));
+    rig_until(r->loop, NULL, NULL, 20);
+    CHECK(rig_until(r->loop, is_indexed, r, 10000));
+    rig_until(r->loop, NULL, NULL, 40);
+}
+
+TEST(the_verifier_decides_where_only_soft_guards_refuse)
+{
+    for (int memo = -1; memo <= 0;
+         memo++) { /* without and with remembered sketches for a first look */
+        struct rig r;
+        REQUIRE(open_rig(&r, memo));
+        keep(&r, "How do I reset my password?", "Press Forgot.");
+        struct rig_found f = rig_find(r.loop, r.cache, "How do I reset my router?");
+        CHECK_INT(f.calls, 1);
+        CHECK_Z(f.reason, "semantic:verifier");
+        CHECK_Z(f.text, "Press Forgot.");
+        f = rig_find(r.loop, r.cache, "How can I reset my password?");
+        CHECK_Z(f.reason, "semantic:same");
+        f = rig_find(r.loop, r.cache, "How do I reset my 2 passwords?");
+        CHECK_Z(f.reason, "semantic:verifier"); /* one side names a number: weighed */
+        f = rig_find(r.loop, r.cache, "where is my refund");
+        CHECK_INT(f.calls, 1);
+        close_rig(&r);
+        REQUIRE(open_rig(&r, memo));
+        keep(&r, "What is the price of 2 cards?", "Two pounds.");
+        f = rig_find(r.loop, r.cache, "What is the price of 3 cards?");
+        CHECK_INT(f.result, CACHE_MISS);
+        CHECK_Z(f.reason, "guard:number");
+        close_rig(&r);
+    }
+}
+
+TEST(cancelling_and_closing_while_the_verifier_is_asked_leaks_nothing)
+{
+    struct rig r;
+    enum { MANY = 40 };
+    struct rig_found f[MANY] = {0};
+    struct cache_key k[MANY];
+    struct cache_lookup *lookups[MANY];
+    struct cache_lookup_options o = {.max_age_s = -1};
+    REQUIRE(open_rig(&r, -1));
+    keep(&r, "How do I reset my password?", "Press Forgot.");
+    for (int i = 0; i < MANY; i++) {
+        char question[64];
+        snprintf(question, sizeof question, "How do I reset my order number %c?", 'a' + i % 26);
+        REQUIRE(rig_key(r.cache, question, &k[i]));
+        lookups[i] = cache_find(r.cache, &k[i], &o, rig_note, &f[i]);
+    }
+    rig_until(r.loop, NULL, NULL, 5);
+    for (int i = 0; i < MANY; i += 2)
+        if (!f[i].calls) cache_find_cancel(lookups[i]);
+    rig_until(r.loop, NULL, NULL, 5);
+    close_rig(&r);
+    for (int i = 0; i < MANY; i++) {
+        CHECK(f[i].calls <= 1);
+        cache_key_fini(&k[i]);
+    }
+}
+
+TEST_MAIN()
