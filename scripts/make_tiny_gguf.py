@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes the tiny random models that tests and CI run on: same bytes on every machine.
 
-    scripts/make_tiny_gguf.py FOLDER      writes tiny-*.gguf: one decoder of each architecture, three kinds of rope scaling, an encoder,
-                                          a pair net for it
+    scripts/make_tiny_gguf.py FOLDER      writes tiny-*.gguf: a decoder of each architecture, three kinds of rope scaling, adapters, an encoder
+                                          and a pair net for it
 
 They compute real forward passes of the real architectures, with a byte-level vocabulary that can spell any text, a few
 merges, ChatML control tokens and template. What they say is noise. Quantised tensors are random blocks rather than rounded
@@ -146,6 +146,21 @@ def decoder(path, arch, pre, dims, kinds, seed, tied, more=None, factors=()):
     m.w.save(path)
 
 
+def adapter(path, arch, shapes, rank, seed, kind=F32, alpha=None):
+    """shapes: {matrix: (n_in, n_out)}"""
+    m = Maker(seed)
+    m.w.key("general.type", "adapter")
+    m.w.key("general.architecture", arch)
+    m.w.key("general.name", f"tiny random adapter of {arch}")
+    m.w.key("adapter.type", "lora")
+    if alpha:
+        m.w.key("adapter.lora.alpha", alpha)
+    for name, (n_in, n_out) in shapes.items():
+        m.matrix(f"{name}.weight.lora_a", n_in, rank, kind)
+        m.matrix(f"{name}.weight.lora_b", rank, n_out, kind)
+    m.w.save(path)
+
+
 def encoder(path, seed):
     m = Maker(seed)
     letters = [chr(c) for c in range(ord("a"), ord("z") + 1)]
@@ -246,6 +261,13 @@ def main():
     decoder(to + "tiny-rope-factors.gguf", "llama", "smollm", least, eight, 10, tied=True,
             more={"rope.scaling.type": "linear", "rope.scaling.factor": 2.0}, factors=["rope_freqs.weight"])
     pair_net(to + "tiny-pair.gguf", 5)
+    adapter(to + "tiny-lora-a.gguf", "llama", {"blk.0.attn_q": (64, 64), "blk.0.attn_v": (64, 32), "blk.0.attn_output": (64, 64),
+            "blk.1.ffn_gate": (64, 64), "blk.1.ffn_down": (64, 64)}, 4, 11, alpha=8.0)
+    adapter(to + "tiny-lora-b.gguf", "llama", {"blk.0.attn_k": (64, 32), "blk.0.ffn_up": (64, 64), "blk.1.attn_q": (64, 64),
+            "blk.1.ffn_up": (64, 64)}, 3, 12, kind=F16)
+    adapter(to + "tiny-lora-gemma3.gguf", "gemma3", {"blk.2.attn_q": (64, 96), "blk.2.attn_output": (96, 64), "blk.5.attn_k": (64, 24),
+            "blk.5.ffn_up": (64, 96), "blk.5.ffn_down": (96, 64)}, 8, 13, alpha=16.0)
+    adapter(to + "tiny-lora-output.gguf", "llama", {"output": (64, 317)}, 2, 14)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@
 #define DEJA_ENGINE_MODEL_MODEL_H
 #include <stdbool.h>
 
-#include "base/str.h"
+#include "base/hash.h"
 #include "engine/backend/kv_type.h"
 
 struct model;
@@ -51,6 +51,8 @@ struct model_batch {
                                         * the sequence's largest pos in this batch */
     int n_out;       /* rows whose logits are wanted, 0..n_rows */
     const int32_t *out_row; /* [n_out], ascending row indices */
+    const int32_t
+        *adapter; /* [n_seqs] number of model_adapter_add, or -1 = the base model; NULL = all -1 */
 };
 
 /* Reads the file, checks every tensor's shape and type, allocates everything. On failure *out is NULL and *e says
@@ -61,6 +63,14 @@ void model_close(struct model *m);                          /* NULL is fine */
 const struct model_info *model_info(const struct model *m); /* borrowed until model_close */
 /* The file's metadata, for tokenizer and chat template; borrowed until model_close. */
 const struct gguf *model_gguf(const struct model *m);
+
+/* Adds a LoRA adapter from a GGUF file (format: docs/models.md), at scale times its own strength; at most MODEL_ADAPTERS_MAX. Not during a
+ * forward pass. On failure nothing has changed and *e names the key or tensor and what would be right. Freed with the model. */
+enum { MODEL_ADAPTERS_MAX = 64 };
+MUST enum err model_adapter_add(struct model *m, const char *path, float scale, int *number,
+                                struct errmsg *e);
+/* Of the adapter's content and scale: sequences with different ones must not share KV. */
+struct hash128 model_adapter_id(const struct model *m, int number);
 
 /* Writes K and V of every row into its block, and logits f32[n_out][n_vocab] (caller's memory). Deterministic: a row's
  * logits are bit-identical whatever else is in the batch, whatever n_threads. ASSERTs on indices out of range. */

@@ -20,12 +20,24 @@ static void check_batch(const struct model *m, const struct model_batch *b)
         int32_t block = b->block_table[b->seq[i]][b->pos[i] / m->block_tokens];
         ASSERT(block >= 0 && block < m->n_blocks);
     }
+    for (int i = 0; b->adapter && i < b->n_seqs; i++)
+        ASSERT(b->adapter[i] >= -1 && b->adapter[i] < m->n_adapters);
     for (int i = 0; i < b->n_out; i++)
         ASSERT(b->out_row[i] < b->n_rows && b->out_row[i] > (i ? b->out_row[i - 1] : -1));
 }
 
-static void project_qkv(struct model *m, const struct layer *l, int n_rows)
+/* A linear layer and what adapters add to it. */
+static void linear(struct model *m, const struct linear *l, int layer, enum lora_target first)
 {
+    backend_linear(m->be, l);
+    if (m->lora_rows.n_groups)
+        lora_apply(m->be, m->adapters, &m->lora_rows, l, lora_place(layer, first),
+                   &m->lora_scratch);
+}
+
+static void project_qkv(struct model *m, int layer, int n_rows)
+{
+    const struct layer *l = &m->layers[layer];
     struct linear qkv = {
         .n_weights = 3,
         .weight = {l->q.weight, l->k.weight, l->v.weight},
@@ -37,7 +49,7 @@ static void project_qkv(struct model *m, const struct layer *l, int n_rows)
         .eps = m->plan.norm_eps,
         .n_rows = n_rows,
     };
-    backend_linear(m->be, &qkv);
+    linear(m, &qkv, layer, LORA_Q);
 }
 
 static void norm_heads(struct model *m, const struct layer *l, int n_rows)
@@ -49,15 +61,13 @@ static void norm_heads(struct model *m, const struct layer *l, int n_rows)
 }
 
 /* The way back into the residual stream: x += P(W x'), with P = identity where post_norm is NULL. */
-static void project_back(struct model *m, const struct matrix *w, struct linear *l,
+static void project_back(struct model *m, struct linear *l, int layer, enum lora_target target,
                          const float *post_norm)
 {
     l->n_weights = 1;
-    l->weight[0] = w->weight;
-    l->bias[0] = w->bias;
     l->out[0] = post_norm ? m->back : m->x;
     l->accumulate = !post_norm;
-    backend_linear(m->be, l);
+    linear(m, l, layer, target);
     if (!post_norm) return;
     int n = m->plan.n_embd;
     backend_rmsnorm(m->be, m->back, post_norm, m->plan.norm_eps, l->n_rows, n, m->back);
@@ -77,12 +87,16 @@ static void attend(struct model *m, int layer, const struct kv_rows *rows)
         .out = m->att,
     };
     backend_attention(m->be, m->kv, rows, &a);
-    struct linear out = {.x = m->att, .n_rows = rows->n_rows};
-    project_back(m, &l->attn_out, &out, l->attn_post_norm);
+    struct linear out = {.weight = {l->attn_out.weight},
+                         .bias = {l->attn_out.bias},
+                         .x = m->att,
+                         .n_rows = rows->n_rows};
+    project_back(m, &out, layer, LORA_ATTN_OUT, l->attn_post_norm);
 }
 
-static void feed_forward(struct model *m, const struct layer *l, int n_rows)
+static void feed_forward(struct model *m, int layer, int n_rows)
 {
+    const struct layer *l = &m->layers[layer];
     struct linear widen = {
         .n_weights = 2,
         .weight = {l->gate.weight, l->up.weight},
@@ -94,12 +108,14 @@ static void feed_forward(struct model *m, const struct layer *l, int n_rows)
         .eps = m->plan.norm_eps,
         .n_rows = n_rows,
     };
-    backend_linear(m->be, &widen);
-    struct linear narrow = {.in = m->plan.arch->gelu ? LINEAR_GELU_MUL : LINEAR_SILU_MUL,
+    linear(m, &widen, layer, LORA_GATE);
+    struct linear narrow = {.weight = {l->down.weight},
+                            .bias = {l->down.bias},
+                            .in = m->plan.arch->gelu ? LINEAR_GELU_MUL : LINEAR_SILU_MUL,
                             .x = m->gate,
                             .x2 = m->up,
                             .n_rows = n_rows};
-    project_back(m, &l->down, &narrow, l->ffn_post_norm);
+    project_back(m, &narrow, layer, LORA_DOWN, l->ffn_post_norm);
 }
 
 /* Moves the wanted rows of x and q to the front; rows then describes only them. */
@@ -119,6 +135,7 @@ static void keep_wanted(struct model *m, const struct model_batch *b, struct kv_
     rows->n_rows = b->n_out;
     rows->pos = m->out_pos;
     rows->seq = m->out_seq;
+    lora_group(&m->lora_rows, rows->seq, rows->n_rows, b->adapter);
 }
 
 static void embed(struct model *m, const struct model_batch *b)
@@ -140,7 +157,7 @@ static void output_head(struct model *m, int n_rows, float *logits)
         .eps = m->plan.norm_eps,
         .n_rows = n_rows,
     };
-    backend_linear(m->be, &head);
+    linear(m, &head, m->plan.n_layer, 0);
     float cap = m->plan.final_softcap;
     if (!(cap > 0)) return;
     for (size_t i = 0, n = (size_t)n_rows * (size_t)m->plan.n_vocab; i < n; i++)
@@ -152,11 +169,11 @@ void model_forward(struct model *m, const struct model_batch *b, float *logits)
     check_batch(m, b);
     struct kv_rows rows = {
         .n_rows = b->n_rows, .pos = b->pos, .seq = b->seq, .block_table = b->block_table};
+    lora_group(&m->lora_rows, b->seq, b->n_rows, b->adapter);
     embed(m, b);
     for (int i = 0; i < m->plan.n_layer; i++) {
-        const struct layer *l = &m->layers[i];
-        project_qkv(m, l, b->n_rows);
-        norm_heads(m, l, b->n_rows);
+        project_qkv(m, i, b->n_rows);
+        norm_heads(m, &m->layers[i], b->n_rows);
         struct rope_store store = {.rope = m->plan.layers[i].local_rope ? m->rope_local : m->rope,
                                    .layer = i,
                                    .n_heads = m->plan.n_head,
@@ -168,7 +185,7 @@ void model_forward(struct model *m, const struct model_batch *b, float *logits)
         if (i == m->plan.n_layer - 1) keep_wanted(m, b, &rows);
         if (rows.n_rows == 0) return;
         attend(m, i, &rows);
-        feed_forward(m, l, rows.n_rows);
+        feed_forward(m, i, rows.n_rows);
     }
     output_head(m, rows.n_rows, logits);
 }

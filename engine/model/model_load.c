@@ -239,10 +239,20 @@ static void free_layers(struct model *m)
     mem_free(m->layers);
 }
 
+static void free_adapters(struct model *m)
+{
+    for (int i = 0; i < m->n_adapters; i++)
+        lora_free(m->adapters[i]);
+    mem_free(m->lora_scratch.low);
+    mem_free(m->lora_scratch.high);
+    mem_free(m->lora_rows.row);
+}
+
 void model_close(struct model *m)
 {
     if (!m) return;
     free_layers(m);
+    free_adapters(m);
     weight_free(m->token_embd);
     weight_free(m->output);
     float *arrays[] = {m->output_norm, m->x, m->q, m->att, m->k, m->v, m->gate, m->up, m->back};
@@ -259,6 +269,58 @@ void model_close(struct model *m)
     mem_free(m->arch);
     mem_free(m->name);
     mem_free(m);
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Room for adapters of this rank; what is there already stays when it is enough. */
+static enum err grow_lora_scratch(struct model *m, int rank, struct errmsg *e)
+{
+    const struct model_plan *p = &m->plan;
+    struct lora_scratch *s = &m->lora_scratch;
+    int rows = m->max_rows;
+    size_t n_q = (size_t)p->n_head * (size_t)p->head_dim,
+           widest = larger(larger((size_t)p->n_ff, (size_t)p->n_embd), n_q),
+           high = larger((size_t)rows * widest, (size_t)p->n_vocab);
+    if (!s->high) s->high = try_calloc(high, sizeof *s->high);
+    if (!m->lora_rows.row) m->lora_rows.row = try_calloc((size_t)rows, sizeof *m->lora_rows.row);
+    if (rank > s->rank_max) {
+        mem_free(s->low);
+        s->low =
+            try_calloc((size_t)LINEAR_WEIGHTS_MAX * (size_t)rows * (size_t)rank, sizeof *s->low);
+        s->rank_max = s->low ? rank : 0;
+    }
+    s->high_floats = high;
+    s->rows = rows;
+    return s->high && s->low && m->lora_rows.row
+               ? OK
+               : err_set(e, ERR_FULL, "no memory for adapters of rank %d", rank);
+}
+
+enum err model_adapter_add(struct model *m, const char *path, float scale, int *number,
+                           struct errmsg *e)
+{
+    struct lora *l;
+    if (m->n_adapters == MODEL_ADAPTERS_MAX)
+        return err_set(e, ERR_FULL, "%s: a model takes %d adapters", path, MODEL_ADAPTERS_MAX);
+    enum err code = lora_open(&l, m->be, &m->plan, path, scale, e);
+    if (code) return code;
+    if ((code = grow_lora_scratch(m, lora_rank_max(l), e))) {
+        lora_free(l);
+        return code;
+    }
+    *number = m->n_adapters;
+    m->adapters[m->n_adapters++] = l;
+    return OK;
+}
+
+struct hash128 model_adapter_id(const struct model *m, int number)
+{
+    ASSERT(number >= 0 && number < m->n_adapters);
+    return lora_id(m->adapters[number]);
 }
 
 const struct model_info *model_info(const struct model *m)

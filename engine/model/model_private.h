@@ -3,6 +3,7 @@
 #define DEJA_ENGINE_MODEL_MODEL_PRIVATE_H
 #include "engine/backend/backend.h"
 #include "engine/model/gguf.h"
+#include "engine/model/lora.h"
 #include "engine/model/model.h"
 #include "engine/model/model_plan.h"
 
@@ -44,6 +45,11 @@ struct model {
     float *back;      /* [rows][n_embd] or NULL: what is normalised before it joins x */
     int32_t *out_pos,
         *out_seq; /* [rows] positions and sequences of the rows whose logits are wanted */
+
+    struct lora *adapters[MODEL_ADAPTERS_MAX];
+    int n_adapters;
+    struct lora_scratch lora_scratch; /* all NULL without adapters */
+    struct lora_rows lora_rows;       /* of the pass: n_groups 0 when nobody wants any */
 };
 
 /* model_rope.c: rotations of positions 0..pos_max-1; local: of the layers with a base of their own. */

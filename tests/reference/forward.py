@@ -33,6 +33,15 @@ class Decoder:
         self.attn_cap = self.say("attn_logit_softcapping", 50.0 if self.arch == "gemma2" else 0.0)
         self.final_cap = self.say("final_logit_softcapping", 30.0 if self.arch == "gemma2" else 0.0)
 
+    def merge(self, adapter, scale):
+        """adapter: Gguf of a LoRA; its B A joins the weights"""
+        for name in adapter.where:
+            if name.endswith(".lora_a"):
+                base = name[:-len(".lora_a")]
+                a, b = adapter.tensor(name), adapter.tensor(base + ".lora_b")
+                alpha = adapter.key.get("adapter.lora.alpha", 0.0)
+                self.weights[base] = self.w(base) + scale * (alpha / len(a) if alpha else 1.0) * (b @ a)
+
     def say(self, suffix, default=None):
         v = self.g.key.get(f"{self.arch}.{suffix}", default)
         if v is None:

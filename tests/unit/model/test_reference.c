@@ -79,6 +79,22 @@ static void compare_row(const float *logits, int n_vocab, const json_t *c, int r
     }
 }
 
+/* The case's LoRA adapter, -1 when it has none. */
+static int32_t add_adapter(struct model *m, const json_t *c)
+{
+    char path[512];
+    struct errmsg e = {0};
+    int number = -1;
+    if (!*case_text(c, "lora")) return -1;
+    snprintf(path, sizeof path, TEST_DATA "/%s", case_text(c, "lora"));
+    if (model_adapter_add(m, path, (float)json_number_value(json_object_get(c, "scale")), &number,
+                          &e)) {
+        printf("    %s\n", e.text);
+        abort();
+    }
+    return number;
+}
+
 static struct seen compare(const json_t *c, bool exact)
 {
     int32_t ids[N_MAX], rows[ROWS_MAX], pos[N_MAX], seq[N_MAX] = {0};
@@ -88,6 +104,7 @@ static struct seen compare(const json_t *c, bool exact)
                                  (int)json_integer_value(json_object_get(c, "context")), exact);
     size_t n_vocab = (size_t)model_info(m)->n_vocab;
     float *logits = xcalloc((size_t)n_rows * n_vocab, sizeof *logits);
+    int32_t adapter = add_adapter(m, c);
     for (int i = 0; i < n; i++)
         pos[i] = i;
     const int32_t *tables[] = {TABLE};
@@ -98,7 +115,8 @@ static struct seen compare(const json_t *c, bool exact)
                             .n_seqs = 1,
                             .block_table = tables,
                             .n_out = n_rows,
-                            .out_row = rows};
+                            .out_row = rows,
+                            .adapter = &adapter};
     struct seen s = {.likeliest = true};
     model_forward(m, &b, logits);
     for (int i = 0; i < n_rows; i++)
@@ -117,8 +135,8 @@ static int each_case(bool exact, double logit_max, double logprob_max)
     struct str text = buf_view(&file);
     for (json_t *c; (c = case_next_json(&text)); json_decref(c), n++) {
         struct seen s = compare(c, exact);
-        printf("    %s: logits differ by %.2g of the largest, log-probabilities by %.2g\n",
-               case_text(c, "file"), s.logit, s.logprob);
+        printf("    %s %s: logits differ by %.2g of the largest, log-probabilities by %.2g\n",
+               case_text(c, "file"), case_text(c, "lora"), s.logit, s.logprob);
         CHECK_AT(s.logit <= logit_max && s.logprob <= logprob_max && (!exact || s.likeliest),
                  "%s is not what the reference says", case_text(c, "file"));
     }
@@ -128,12 +146,12 @@ static int each_case(bool exact, double logit_max, double logprob_max)
 
 TEST(the_float_path_equals_the_reference_in_every_architecture)
 {
-    CHECK_INT(each_case(true, 2e-5, 2e-4), 10);
+    CHECK_INT(each_case(true, 2e-5, 2e-4), 14);
 }
 
 TEST(eight_bit_activations_stay_near_the_reference)
 {
-    CHECK_INT(each_case(false, 0.05, 0.35), 10);
+    CHECK_INT(each_case(false, 0.05, 0.35), 14);
 }
 
 /* ---- damaged files ---- */
