@@ -123,7 +123,10 @@ enum err engine_submit(struct engine *g, const struct engine_submit_options *o, 
     r->submitted_us = clock_us();
     r->n_prompt = o->n_prompt;
     r->n_limit = o->n_prompt + (o->max_tokens > 0 && o->max_tokens < room ? o->max_tokens : room);
-    r->scope = (struct prefix_scope){.adapter = o->adapter, .salt = o->salt};
+    ASSERT(o->adapter >= 0 && o->adapter <= g->model.n_adapters);
+    r->adapter = o->adapter - 1;
+    r->scope.salt = o->salt;
+    if (o->adapter) r->scope.adapter = g->model.adapter_id[o->adapter - 1];
     r->priority = o->priority;
     r->ignore_end = o->ignore_end && !o->grammar;
     r->n_end_ids = o->n_end_ids;

@@ -14,8 +14,16 @@ struct engine;
 struct engine_request;
 struct grammar;
 
+/* A LoRA adapter that requests may pick; strings are borrowed while the engine opens. */
+struct engine_adapter {
+    struct str name, path;
+    float scale; /* times the file's own strength */
+};
+
 struct engine_options {
     const char *model_path;
+    const struct engine_adapter *adapters; /* [n_adapters], at most MODEL_ADAPTERS_MAX */
+    int n_adapters;
     int n_threads;              /* 0 = all cores */
     int max_model_len;          /* 0 = the model's context */
     int max_num_seqs;           /* sequences decoding together; 0 = 16 */
@@ -71,8 +79,9 @@ struct engine_submit_options {
     int n;          /* choices, 1..16: share prompt blocks, copy-on-write tail */
     int max_tokens; /* clamped so that prompt + max_tokens <= max_model_len; <= 0 = as many as fit */
     struct sampler_params sampling; /* biases are copied; choice i uses seed + i */
-    /* Prefix-cache users share blocks within one adapter (hash of content and scale; zero = none) and one salt (zero = all). */
-    struct hash128 adapter, salt;
+    int adapter;                    /* 0 = the base model, i = the i-th adapter of engine_options */
+    struct hash128
+        salt;     /* prefix-cache users share blocks within one adapter and one salt (zero = all) */
     int priority; /* 0 = online, 1 = batch */
     /* What the answer will probably be (n_expected may be 0), copied: guesses are taken from it; it changes speed, never text. */
     const int32_t *expected;

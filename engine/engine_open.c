@@ -127,6 +127,7 @@ enum err engine_open_with(struct engine **out, const struct engine_forward *mode
     g->batch =
         batch_new(size->max_batch, size->max_num_seqs, size->max_num_seqs + size->draft_rows);
     g->n_seqs = so.max_running + so.max_waiting;
+    g->adapters = xcalloc((size_t)size->max_num_seqs, sizeof *g->adapters);
     g->by_seq = xcalloc((size_t)g->n_seqs, sizeof *g->by_seq);
     g->scratch = sampler_scratch_new(model->n_vocab);
     g->speculator = model->speculator;
@@ -230,6 +231,23 @@ static enum err open_speculator(struct speculator **out, const struct engine_opt
     return OK;
 }
 
+static enum err open_adapters(struct engine_forward *f, const struct engine_options *o,
+                              struct errmsg *e)
+{
+    enum err code = OK;
+    for (int i = 0; i < o->n_adapters && !code; i++) {
+        const struct engine_adapter *a = &o->adapters[i];
+        char *path = xstrndup(a->path.p, a->path.n);
+        int number;
+        code = model_adapter_add(f->arg, path, a->scale, &number, e);
+        mem_free(path);
+        if (code) return err_prefix(e, code, "adapter " STR_FMT, STR_ARG(a->name));
+        ASSERT(number == i);
+        f->adapter_id[f->n_adapters++] = model_adapter_id(f->arg, number);
+    }
+    return code;
+}
+
 enum err engine_open(struct engine **out, const struct engine_options *o, struct errmsg *e)
 {
     struct engine_sizes size;
@@ -269,7 +287,8 @@ enum err engine_open(struct engine **out, const struct engine_options *o, struct
                                .info = info,
                                .gguf = model_gguf(m),
                                .n_vocab = info->n_vocab};
-    code = open_speculator(&f.speculator, o, &size, f.gguf, e);
+    code = open_adapters(&f, o, e);
+    if (!code) code = open_speculator(&f.speculator, o, &size, f.gguf, e);
     if (!code) code = engine_open_with(out, &f, &size, e);
     if (code) {
         speculator_free(f.speculator);
@@ -303,6 +322,7 @@ void engine_close(struct engine *g)
     sched_free(g->sched);
     batch_free(g->batch);
     mem_free(g->by_seq);
+    mem_free(g->adapters);
     mem_free(g->logits);
     mem_free(g->logits_copy);
     mem_free_huge(g->host, (size_t)g->size.n_host * g->model.block_bytes);

@@ -30,6 +30,8 @@ struct engine_forward {
     const struct model_info *info;
     const struct gguf *gguf;
     int n_vocab;
+    struct hash128 adapter_id[MODEL_ADAPTERS_MAX]; /* [n_adapters] */
+    int n_adapters;
 };
 
 /* Sizes with every default resolved. */
@@ -65,6 +67,7 @@ struct request {
     struct request *next; /* inbox or live list */
     uint64_t id;
     struct prefix_scope scope;
+    int32_t adapter; /* -1 = the base model */
     int n_choices, n_live, n_prompt, n_limit, priority;
     bool want_logprobs, ignore_end, cancelled; /* cancelled: under lock */
     bool held; /* step thread: not handed to the scheduler, the disk is still reading for it */
@@ -102,6 +105,7 @@ struct engine {
     struct batch *batch;
     struct choice **by_seq; /* [n_seqs] */
     int n_seqs;
+    int32_t *adapters;    /* [max_num_seqs] of the batch's sequences */
     float *logits;        /* [max_num_seqs + draft_rows][n_vocab] */
     float *logits_copy;   /* [n_vocab]: sampling overwrites, forks sample the same row again */
     struct kv_tier *tier; /* NULL: no disk */

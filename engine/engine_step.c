@@ -235,6 +235,8 @@ static void forward(struct engine *g, const struct sched_plan *plan)
     move_blocks(g, plan);
     if (!plan->n_rows) return;
     batch_fill(b, g->sched, plan);
+    for (int i = 0; i < plan->n_spans; i++)
+        g->adapters[i] = g->by_seq[plan->spans[i].seq]->request->adapter;
     struct model_batch mb = {.n_rows = b->n_rows,
                              .token = b->token,
                              .pos = b->pos,
@@ -242,7 +244,8 @@ static void forward(struct engine *g, const struct sched_plan *plan)
                              .n_seqs = b->n_seqs,
                              .block_table = b->block_table,
                              .n_out = b->n_out,
-                             .out_row = b->out_row};
+                             .out_row = b->out_row,
+                             .adapter = g->adapters};
     g->model.forward(g->model.arg, &mb, g->logits);
 }
 

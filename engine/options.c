@@ -1,6 +1,7 @@
 /* options.c - see options.h. Names and aliases are those people know from vLLM and llama.cpp. */
 #include "engine/options.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,6 +20,9 @@ static const struct conf_row rows[] = {
      "name clients ask for; empty = the file's name without .gguf", NULL},
     {"embed_model", CONF_STR, "", 0, 4096, "", 0,
      "GGUF file of an embedding model for /v1/embeddings; empty or none = no such endpoint", NULL},
+    {"lora", CONF_STR, "", 0, 4096, "", CONF_LIST,
+     "NAME=FILE.gguf[:SCALE], a LoRA adapter that requests pick as their model; may be given again",
+     NULL},
     {"host", CONF_STR, "127.0.0.1", 0, 255, "", 0, "address to listen on", NULL},
     {"port", CONF_INT, "8000", 0, 65535, "", 0,
      "port to listen on; 0 takes any free one and logs it", NULL},
@@ -136,6 +140,45 @@ static enum err read_speculation(const char *text, struct server_options *out, s
     return code;
 }
 
+/* NAME=FILE[:SCALE]; what follows the last colon is a scale only when it is a number. */
+static enum err read_adapter(struct str text, struct engine_adapter *a, struct errmsg *e)
+{
+    double scale = 1;
+    if (!str_next(&text, '=', &a->name) || !a->name.n || !text.n)
+        return err_set(e, ERR_INVALID,
+                       "option lora: expected NAME=FILE.gguf or NAME=FILE.gguf:SCALE");
+    a->path = text;
+    for (struct str rest = text; str_find_char(rest, ':') >= 0;) {
+        rest = str_sub(rest, (size_t)str_find_char(rest, ':') + 1, rest.n);
+        if (str_to_f64(rest, &scale) == OK) a->path.n = (size_t)(rest.p - text.p) - 1;
+    }
+    a->scale = (float)scale;
+    if (!utf8_valid(a->name) || a->name.n > 255)
+        return err_set(e, ERR_INVALID, "option lora: a name is at most 255 bytes of UTF-8");
+    if (!(fabs(scale) <= 1000))
+        return err_set(e, ERR_RANGE, "option lora: " STR_FMT ": scale %g is not from -1000 to 1000",
+                       STR_ARG(a->name), scale);
+    return OK;
+}
+
+static enum err read_adapters(const char *list, struct server_options *out, struct errmsg *e)
+{
+    struct str rest = str_of(list), line;
+    int n = 0;
+    for (enum err code; str_next(&rest, '\n', &line); n++) {
+        if (n == MODEL_ADAPTERS_MAX)
+            return err_set(e, ERR_RANGE, "option lora: at most %d adapters", MODEL_ADAPTERS_MAX);
+        if ((code = read_adapter(line, &out->adapters[n], e))) return code;
+        for (int i = 0; i < n; i++)
+            if (str_eq(out->adapters[i].name, out->adapters[n].name))
+                return err_set(e, ERR_INVALID, "option lora: two adapters are called " STR_FMT,
+                               STR_ARG(out->adapters[n].name));
+    }
+    out->engine.adapters = out->adapters;
+    out->engine.n_adapters = n;
+    return OK;
+}
+
 enum err server_options_read(const struct conf *c, struct server_options *out, struct errmsg *e)
 {
     *out = (struct server_options){
@@ -172,6 +215,7 @@ enum err server_options_read(const struct conf *c, struct server_options *out, s
     if (!strcmp(out->embed_model, "none")) out->embed_model = "";
     enum err code = kv_type_parse(conf_str(c, "kv_cache_dtype"), &out->engine.kv_type, e);
     if (code) return err_prefix(e, code, "option kv_cache_dtype");
+    if ((code = read_adapters(conf_str(c, "lora"), out, e))) return code;
     if (out->engine.exact && out->engine.kv_type != KV_F16)
         return err_set(e, ERR_INVALID,
                        "option kv_cache_dtype: exact keeps float32 and goes with auto only");

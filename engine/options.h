@@ -8,7 +8,8 @@ struct server_options { /* strings are borrowed from the conf */
     struct engine_options engine;
     char draft_path[4096];         /* engine.speculation.draft_path points here */
     const char *served_model_name; /* "" = the model's own */
-    const char *embed_model;       /* "" = none */
+    struct engine_adapter adapters[MODEL_ADAPTERS_MAX]; /* what engine.adapters points to */
+    const char *embed_model;                            /* "" = none */
     const char *host;
     int port;
     const char *log_level;

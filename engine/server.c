@@ -337,6 +337,8 @@ static enum err open_parts(struct server *s, struct errmsg *e)
         name_of("", s->o->embed_model, s->embed_name, sizeof s->embed_name);
     }
     name_of(s->o->served_model_name, s->o->engine.model_path, s->model_name, sizeof s->model_name);
+    if (server_adapter(s, str_of(s->model_name)) || server_adapter(s, str_of(s->embed_name)))
+        return err_set(e, ERR_INVALID, "option lora: an adapter is called like a model");
     s->workers = workers_new(2, WORK_QUEUE);
     s->embed_workers = workers_new(1, EMBED_QUEUE);
     s->metrics = metrics_new();

@@ -135,6 +135,7 @@ struct exchange {
     char id[64];
     int64_t created_s;
     struct hash128 salt;
+    int adapter; /* as engine_submit's */
     uint64_t arrived_us, last_write_ms, first_token_us;
     int priority;
     struct token_list prompts[SERVER_CHOICES_MAX];
@@ -171,6 +172,8 @@ void exchange_start(struct server *s, struct http_req *r, enum openai_kind kind)
 void server_deliver(struct server *s, struct token_event *ev);
 void server_drain_events(struct server *s); /* loop: runs what was delivered */
 void exchange_refuse(struct exchange *x);   /* sends x->error and lets go */
+struct str
+exchange_model(const struct exchange *x); /* what answers: the model's or adapter's name */
 void exchange_maybe_free(struct exchange *x);
 void exchange_finished(struct exchange *x); /* answered: the http request is dead */
 
@@ -221,6 +224,8 @@ void logprobs_write(struct exchange *x, struct choice_out *c, bool all, struct b
 
 /* server_ops.c */
 void ops_models(struct server *s, struct http_req *r, struct str id);
+/* Number of the adapter called name, as engine_submit takes it; 0 = there is none. */
+int server_adapter(const struct server *s, struct str name);
 void ops_health(struct server *s, struct http_req *r);
 void ops_ready(struct server *s, struct http_req *r);
 void ops_metrics(struct server *s, struct http_req *r);

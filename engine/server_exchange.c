@@ -108,10 +108,19 @@ static void prepare_done(void *arg, bool cancelled)
     exchange_maybe_free(x);
 }
 
-static bool model_known(const struct server *s, const struct exchange *x)
+/* Also picks the adapter of that name. */
+static bool model_known(struct exchange *x)
 {
+    const struct server *s = x->server;
     const char *name = x->kind == OPENAI_EMBEDDING ? s->embed_name : s->model_name;
-    return *name && str_eqz(x->request.model, name);
+    if (*name && str_eqz(x->request.model, name)) return true;
+    if (x->kind != OPENAI_EMBEDDING) x->adapter = server_adapter(s, x->request.model);
+    return x->adapter > 0;
+}
+
+struct str exchange_model(const struct exchange *x)
+{
+    return x->adapter ? x->server->o->adapters[x->adapter - 1].name : str_of(x->server->model_name);
 }
 
 /* The gateway's word on isolation and class; a client's own is worth nothing. */
@@ -176,7 +185,7 @@ void exchange_start(struct server *s, struct http_req *r, enum openai_kind kind)
         x->calls_on =
             kind == OPENAI_CHAT && x->request.tools && x->request.tool_choice != OPENAI_TOOLS_NONE;
         read_trusted_headers(x);
-        if (!model_known(s, x)) {
+        if (!model_known(x)) {
             openai_error_set(&x->error, 404, "invalid_request_error", "model", "model_not_found",
                              "no such model; this server has \"%s\"",
                              kind == OPENAI_EMBEDDING ? s->embed_name : s->model_name);

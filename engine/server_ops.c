@@ -13,13 +13,26 @@ static void send_json(struct http_req *r, int status, struct buf *b)
     buf_fini(b);
 }
 
-static void write_model(const struct server *s, const char *name, int max_len, struct buf *b)
+/* parent: NULL, or what the model is an adapter of. */
+static void write_model(const struct server *s, struct str name, const char *parent, int max_len,
+                        struct buf *b)
 {
     buf_z(b, "{\"id\":");
-    json_write_string(b, str_of(name));
-    buf_printf(b,
-               ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"deja\",\"max_model_len\":%d}",
-               (long long)s->created_s, max_len);
+    json_write_string(b, name);
+    buf_printf(b, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"deja\"",
+               (long long)s->created_s);
+    if (parent) {
+        buf_z(b, ",\"parent\":");
+        json_write_string(b, str_of(parent));
+    }
+    buf_printf(b, ",\"max_model_len\":%d}", max_len);
+}
+
+int server_adapter(const struct server *s, struct str name)
+{
+    for (int i = 0; i < s->o->engine.n_adapters; i++)
+        if (str_eq(name, s->o->adapters[i].name)) return i + 1;
+    return 0;
 }
 
 static int embed_len(const struct server *s)
@@ -27,22 +40,35 @@ static int embed_len(const struct server *s)
     return s->encoder ? encoder_max_tokens(s->encoder) : 0;
 }
 
+static void write_models(const struct server *s, struct buf *b)
+{
+    int max_len = engine_max_len(s->engine);
+    buf_z(b, "{\"object\":\"list\",\"data\":[");
+    write_model(s, str_of(s->model_name), NULL, max_len, b);
+    for (int i = 0; i < s->o->engine.n_adapters; i++) {
+        buf_char(b, ',');
+        write_model(s, s->o->adapters[i].name, s->model_name, max_len, b);
+    }
+    if (*s->embed_name) {
+        buf_char(b, ',');
+        write_model(s, str_of(s->embed_name), NULL, embed_len(s), b);
+    }
+    buf_z(b, "]}");
+}
+
 void ops_models(struct server *s, struct http_req *r, struct str id)
 {
     struct buf b;
-    buf_init(&b, 8192);
-    bool chat = str_eqz(id, s->model_name), embed = *s->embed_name && str_eqz(id, s->embed_name);
+    buf_init(&b, 1 << 20);
+    int adapter = server_adapter(s, id), max_len = engine_max_len(s->engine);
     if (!id.n) {
-        buf_z(&b, "{\"object\":\"list\",\"data\":[");
-        write_model(s, s->model_name, engine_max_len(s->engine), &b);
-        if (*s->embed_name) {
-            buf_char(&b, ',');
-            write_model(s, s->embed_name, embed_len(s), &b);
-        }
-        buf_z(&b, "]}");
-    } else if (chat || embed) {
-        write_model(s, chat ? s->model_name : s->embed_name,
-                    chat ? engine_max_len(s->engine) : embed_len(s), &b);
+        write_models(s, &b);
+    } else if (str_eqz(id, s->model_name)) {
+        write_model(s, id, NULL, max_len, &b);
+    } else if (adapter) {
+        write_model(s, id, s->model_name, max_len, &b);
+    } else if (*s->embed_name && str_eqz(id, s->embed_name)) {
+        write_model(s, id, NULL, embed_len(s), &b);
     } else {
         struct openai_error e = {0};
         buf_fini(&b);

@@ -158,6 +158,7 @@ bool exchange_submit(struct exchange *x)
             .max_tokens =
                 x->request.max_tokens > 0 ? x->request.max_tokens : s->o->max_tokens_default,
             .sampling = sampling,
+            .adapter = x->adapter,
             .salt = x->salt,
             .priority = x->priority,
             .end_ids = s->end_ids,

@@ -36,7 +36,7 @@ static void open_object(const struct exchange *x, bool chunk, struct buf *out)
                                               : "chat.completion";
     buf_printf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", x->id, kind,
                (long long)x->created_s);
-    json_write_string(out, str_of(x->server->model_name));
+    json_write_string(out, exchange_model(x));
     buf_z(out, ",\"system_fingerprint\":\"deja-" DEJA_VERSION "\",\"choices\":[");
 }
 

@@ -195,27 +195,36 @@ static struct hash128 identity(struct str file, float scale)
     return id;
 }
 
+enum err lora_from_gguf(struct lora **out, struct backend *be, const struct model_plan *plan,
+                        const struct gguf *g, float scale, struct errmsg *e)
+{
+    *out = NULL;
+    if (!isfinite(scale)) return err_set(e, ERR_RANGE, "the scale must be a finite number");
+    struct lora *l = xcalloc(1, sizeof *l);
+    l->n_pairs = plan->n_layer * LORA_LAYER_TARGETS + 1;
+    l->pairs = xcalloc((size_t)l->n_pairs, sizeof *l->pairs);
+    struct loading o = {.lora = l, .be = be, .plan = plan, .g = g, .scale = scale};
+    enum err code = check_keys(g, plan, &o.alpha, e);
+    if (!code) code = load_pairs(&o, e);
+    if (code) {
+        lora_free(l);
+        return code;
+    }
+    l->id = identity(gguf_file_bytes(g), scale);
+    *out = l;
+    return OK;
+}
+
 enum err lora_open(struct lora **out, struct backend *be, const struct model_plan *plan,
                    const char *path, float scale, struct errmsg *e)
 {
     struct gguf *g;
     *out = NULL;
-    if (!isfinite(scale)) return err_set(e, ERR_RANGE, "%s: the scale must be a number", path);
     enum err code = gguf_open(&g, path, e);
     if (code) return code;
-    struct lora *l = xcalloc(1, sizeof *l);
-    l->n_pairs = plan->n_layer * LORA_LAYER_TARGETS + 1;
-    l->pairs = xcalloc((size_t)l->n_pairs, sizeof *l->pairs);
-    struct loading o = {.lora = l, .be = be, .plan = plan, .g = g, .scale = scale};
-    if (!(code = check_keys(g, plan, &o.alpha, e))) code = load_pairs(&o, e);
-    if (!code) l->id = identity(gguf_file_bytes(g), scale);
+    code = lora_from_gguf(out, be, plan, g, scale, e);
     gguf_close(g);
-    if (code) {
-        lora_free(l);
-        return err_prefix(e, code, "%s", path);
-    }
-    *out = l;
-    return OK;
+    return code ? err_prefix(e, code, "%s", path) : OK;
 }
 
 void lora_free(struct lora *l)

@@ -27,6 +27,9 @@ struct lora;
 /* ERR_CORRUPT or ERR_UNSUPPORTED: *e names the key or tensor and what would be right. Free with lora_free. */
 MUST enum err lora_open(struct lora **out, struct backend *be, const struct model_plan *plan,
                         const char *path, float scale, struct errmsg *e);
+/* The same on a file that is open already (borrowed for the call); messages do not name it. */
+MUST enum err lora_from_gguf(struct lora **out, struct backend *be, const struct model_plan *plan,
+                             const struct gguf *g, float scale, struct errmsg *e);
 void lora_free(struct lora *a); /* NULL is fine */
 /* Of the file's bytes and the scale. Never zero. */
 struct hash128 lora_id(const struct lora *a);
