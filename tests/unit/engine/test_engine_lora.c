@@ -1,5 +1,5 @@
-/* test_engine_lora.c - goal: what an adapter says does not depend on who else is served, and no KV crosses from one adapter to another or to
- * the base model. Method: the tiny llama with two adapters; the same prompts alone without a prefix cache, then all at once with one,
+/* test_engine_lora.c - goal: what an adapter says does not depend on who else is served, and no KV crosses from one adapter to another or
+ * to the base model. Method: the tiny llama with two adapters; the same prompts alone without a prefix cache, then all at once with one,
  * twice; cached tokens counted per adapter. */
 #include <stdatomic.h>
 
