@@ -180,7 +180,7 @@ void model_forward(struct model *m, const struct model_batch *b, float *logits)
                                    .q = m->q,
                                    .k = m->k,
                                    .v = m->v,
-                                   .spread = l->k_spread};
+                                   .spread = m->layers[i].k_spread};
         backend_rope_store(m->be, m->kv, &rows, &store);
         if (i == m->plan.n_layer - 1) keep_wanted(m, b, &rows);
         if (rows.n_rows == 0) return;
