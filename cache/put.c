@@ -26,6 +26,7 @@ static void drop(struct put_op *k)
     cache_unref(c);
 }
 
+/* vec NULL: known by its words until the vector is there. */
 static void index_entry(struct cache *c, const struct entry *e, const float *vec)
 {
     struct partition *p = partitions_get(c->partitions, e->partition, true);
@@ -129,6 +130,7 @@ void cache_put(struct cache *c, const struct entry *e, bool similar)
         struct put_op *k = xcalloc(1, sizeof *k);
         *k = (struct put_op){.c = c, .e = held};
         cache_ref(c);
+        index_entry(c, held, NULL);
         if (!c->line && embed(k)) return;
         wait_in_line(k);
     }
