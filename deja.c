@@ -8,6 +8,7 @@
 #include "engine/engine_main.h"
 #include "engine/plan_main.h"
 #include "gateway/gateway_main.h"
+#include "gateway/judge_main.h"
 #include "up/probe.h"
 #include "up/up_main.h"
 
@@ -46,6 +47,8 @@ static const struct {
      "answer from the cache, or ask an upstream: an OpenAI-compatible proxy"},
     {"up", up_main, "start and watch a private redis-server, an engine and the gateway"},
     {"probe", probe_main, "ask one URL and end with 0 when it answers 2xx (for health checks)"},
+    {"judge", judge_main,
+     "ask a judge model about labelled pairs: how far its word can be trusted"},
     {"functions", functions_main,
      "print the Redis Functions as a gateway loads them; --knobs: what they may set, as a table"},
     {"version", version_main, "print the version"},

@@ -10,6 +10,7 @@
 #include "cache/guard.h"
 #include "gateway/aside.h"
 #include "gateway/exchange.h"
+#include "gateway/judge_table.h"
 #include "gateway/tuning.h"
 
 enum {
@@ -47,7 +48,8 @@ struct job {
 struct judge {
     struct gateway *gw;
     struct http_origin origin;
-    bool own_origin;
+    bool own_origin, has_tables;
+    struct judge_tables tables; /* the operator's own */
     struct loop_timer *timer;
     struct job *first, *last, *now; /* now: being asked */
     int n_jobs;
@@ -169,8 +171,8 @@ static void failed(struct judge *j, const char *why)
 static void take_verdict(struct judge *j, double raw)
 {
     struct job *b = j->now;
-    struct judge_table table = judge_table_for(model_of(j, b), b->language);
-    double yes = judge_calibrated(&table, raw);
+    struct judge_tables own = judge_tables_for(model_of(j, b));
+    double yes = judge_calibrated(j->has_tables ? &j->tables : &own, b->language, raw);
     j->failures = 0;
     if (b->done) {
         end_job(j, yes);
@@ -345,6 +347,11 @@ enum err judge_open(struct judge **out, struct gateway *gw, struct errmsg *e)
     if (j->own_origin && http_origin_parse(str_of(gw->o.judge_url), &j->origin, e) != OK) {
         mem_free(j);
         return err_prefix(e, ERR_INVALID, "option judge_url");
+    }
+    j->has_tables = gw->o.judge_table[0] != 0;
+    if (j->has_tables && judge_tables_load(&j->tables, gw->o.judge_table, e) != OK) {
+        mem_free(j);
+        return ERR_INVALID;
     }
     static const char name[] = "deja_judged_total", help[] = "pairs the judge was asked about";
     j->yes = metrics_get(m, METRIC_COUNTER, name, "verdict=\"approve\"", help, 0, 0);

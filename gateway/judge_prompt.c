@@ -161,35 +161,3 @@ enum err judge_prompt_read(const json_t *reply, double *yes, struct errmsg *e)
     *yes = p[1] / (p[0] + p[1]);
     return OK;
 }
-
-/* --- what the probability is worth */
-static const struct {
-    const char *in_name; /* part of the model's name, lower case */
-    struct judge_table en, zh;
-} measured[] = {
-    {"",
-     {{0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1}},
-     {{0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1}}},
-};
-
-struct judge_table judge_table_for(struct str model, char language)
-{
-    char lower[160];
-    size_t n = model.n < sizeof lower ? model.n : sizeof lower, i = 0;
-    for (size_t at = 0; at < n; at++)
-        lower[at] =
-            (char)(model.p[at] >= 'A' && model.p[at] <= 'Z' ? model.p[at] + 32 : model.p[at]);
-    while (measured[i].in_name[0] &&
-           str_find((struct str){lower, n}, str_of(measured[i].in_name)) < 0)
-        i++;
-    return language == 'z' ? measured[i].zh : measured[i].en;
-}
-
-double judge_calibrated(const struct judge_table *t, double yes)
-{
-    if (!(yes > 0)) return t->at[0];
-    if (yes >= 1) return t->at[10];
-    double x = yes * 10;
-    int i = (int)x;
-    return t->at[i] + (x - i) * (t->at[i + 1] - t->at[i]);
-}

@@ -15,12 +15,4 @@ void judge_prompt_write(struct buf *out, enum judge_task task, char language, st
  * ERR_INVALID: no such reply, or neither yes nor no is likely (less than one in ten together). */
 MUST enum err judge_prompt_read(const json_t *reply, double *yes, struct errmsg *e);
 
-/* The model's probability -> how often such pairs were really the same: a table of 11 points for 0, 0.1 ... 1, straight between them. */
-struct judge_table {
-    double at[11];
-};
-/* Shipped for models that were measured, else the straight line. */
-struct judge_table judge_table_for(struct str model, char language);
-double judge_calibrated(const struct judge_table *t, double yes);
-
 #endif

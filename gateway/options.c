@@ -40,6 +40,9 @@ static const struct conf_row rows[] = {
     {"judge_key", CONF_STR, "", 0, 512, "", CONF_SECRET, "bearer token for judge_url", NULL},
     {"judge_model", CONF_STR, "", 0, 256, "", 0,
      "model that judges; empty = the one the request asked for", NULL},
+    {"judge_table", CONF_STR, "", 0, 4096, "", 0,
+     "file of what the judge's probabilities are worth, made by `deja judge`; empty = as shipped",
+     NULL},
     {"ns", CONF_STR, "deja", 1, 64, "", 0, "key space in Redis", NULL},
     {"model_alias", CONF_STR, "", 0, 4096, "", CONF_LIST,
      "`alias=model`: requests for alias go out as model; may be given again", NULL},
@@ -198,6 +201,7 @@ enum err gateway_options_read(struct gateway_options *o, const struct conf *c, s
     o->judge_url = conf_str(c, "judge_url");
     o->judge_key = conf_str(c, "judge_key");
     o->judge_model = conf_str(c, "judge_model");
+    o->judge_table = conf_str(c, "judge_table");
     o->ns = conf_str(c, "ns");
     o->model_aliases = conf_str(c, "model_alias");
     o->probe = conf_str(c, "probe");

@@ -7,8 +7,8 @@
 struct gateway_options {
     const char *host, *upstreams /* one URL a line */, *upstream_key, *embed_key, *engine_url,
         *gateway_key, *redis, *embed_model, *api_keys, *ns, *model_aliases;
-    const char *cache_secret, *admin_key, *judge_url, *judge_key, *judge_model, *probe,
-        *probe_model, *log_level, *ca_file;
+    const char *cache_secret, *admin_key, *judge_url, *judge_key, *judge_model, *judge_table,
+        *probe, *probe_model, *log_level, *ca_file;
     int port, workers;
     bool cache_exact, cache_semantic, access_log;
     double cache_threshold, cache_max_temperature;

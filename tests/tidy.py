@@ -46,6 +46,7 @@ BANNED = {  # call: (files that may, what to use)
 }
 NO_TEST_NEEDED = {  # header: why
     "gateway/gateway_main.h": "run as a program by tests/integration",
+    "gateway/judge_main.h": "run as a program by tests/integration/test_judge.py",
     "engine/engine_main.h": "run as a program by tests/integration",
     "up/up_main.h": "run as a program by tests/integration/test_up.py",
     "up/probe.h": "run as a program by tests/integration/test_up.py",

@@ -15,7 +15,7 @@ class Docs(unittest.TestCase):
 
     def test_every_command_of_the_program_is_listed_and_says_what_it_does(self):
         text = subprocess.run([BIN, "help"], stdout=subprocess.PIPE, text=True, check=True).stdout
-        for command in ("up", "gateway", "engine", "probe", "version"):
+        for command in ("up", "gateway", "engine", "judge", "functions", "probe", "version"):
             self.assertRegex(text, rf"(?m)^  {command} +\w+")
         with open(os.path.join(ROOT, "VERSION"), encoding="ascii") as f:
             version = f.read().strip()

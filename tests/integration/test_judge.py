@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import subprocess
 import threading
 import time
 import unittest
@@ -12,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from tests.integration.fake_upstream import FakeUpstream
 from tests.integration.live_rig import fcall, until
-from tests.integration.rig import DATA, E5, Rig, ask, call, model
+from tests.integration.rig import BIN, DATA, E5, Rig, ask, call, model
 
 TINY = os.path.join(DATA, "tiny-bert.gguf")
 ADMIN = {"Authorization": "Bearer k"}
@@ -255,6 +256,40 @@ class Judge(unittest.TestCase):
         until(lambda: self.counted("deja_judged_total") >= 1, 20)
         self.assertEqual(ask(rig.port, "Is everything well?", model="m")[0], 200)
         self.assertEqual(call(rig.engine_port, "GET", "/ready")[0], 200)
+
+    def test_a_judge_is_measured_on_labelled_pairs_and_its_table_is_used(self):
+        groups = faqs("en", 6) + faqs("zh", 6)
+        oracle = Oracle(groups)
+        self.addCleanup(oracle.close)
+        rig = Rig()
+        self.addCleanup(rig.close)
+        pairs, table = os.path.join(rig.folder, "pairs.jsonl"), os.path.join(rig.folder, "judge.table")
+        with open(pairs, "w", encoding="utf8") as f:
+            for g in groups:
+                for same, texts in ((True, g["same"]), (False, g["near"])):
+                    f.writelines(json.dumps({"a": g["q"], "b": t, "lang": "zh" if "zh" in g["id"] else "en", "same": same}) + "\n" for t in texts)
+        r = subprocess.run([BIN, "judge", "--url", oracle.url, "--model", "oracle-1", "--pairs", pairs], stdout=subprocess.PIPE, text=True, check=True)
+        lines = r.stdout.splitlines()
+        self.assertEqual(sum(x.startswith("{") for x in lines), len(oracle.asked))
+        self.assertIn("# en: 36 pairs, a same one above a different one in 1.000 of cases", lines)
+        at = [float(v) for v in next(x for x in lines if x.startswith("en ")).split()[1:]]
+        self.assertTrue(at[0] < 0.15 and at[10] > 0.85, at)
+        with open(table, "w", encoding="utf8") as f:
+            f.write("\n".join(x for x in lines if not x.startswith("{")) + "\n")
+        fake = FakeUpstream()
+        self.addCleanup(fake.close)
+        rig.gateway("--upstream", fake.url, "--judge-table", table)
+        with open(table, "a", encoding="utf8") as f:
+            f.write("en 1 0\n")
+        r = subprocess.run([BIN, "gateway", "--upstream", fake.url, "--port", "0", "--judge-table", table], stdout=subprocess.PIPE,
+                           stderr=subprocess.STDOUT, text=True, check=False, timeout=30)
+        self.assertNotEqual(r.returncode, 0)
+        self.assertIn("expected 11 numbers from 0 to 1 that never fall", r.stdout)
+        for args, says in ((["--model", "m"], "--url, --model and --pairs are needed"),
+                           (["--url", oracle.url, "--model", "m", "--pairs", "/nowhere"], "cannot read /nowhere")):
+            r = subprocess.run([BIN, "judge", *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+            self.assertEqual(r.returncode, 1)
+            self.assertIn(says, r.stdout)
 
     def test_feedback_removes_a_wrong_answer_vetoes_the_pair_and_counts(self):
         groups = faqs("en", 2)

@@ -80,6 +80,16 @@ class Config(unittest.TestCase):
         cli(self.rig, "XTRIM", KEY + ":log", "MAXLEN", "2")
         self.assertIn("the history begins with version 6", fcall(self.rig, "deja_config_rollback", "TO", "2"))
 
+    def test_every_function_is_described_and_a_slip_finds_its_name(self):
+        listed = cli(self.rig, "FUNCTION", "LIST").split("\n")
+        names = [listed[i + 1] for i, x in enumerate(listed) if x == "name"]
+        self.assertGreater(len(names), 20)
+        for name in names:
+            self.assertRegex(cli(self.rig, "FCALL", "deja_help", "0", name), rf"^{name} KEYS ")
+        overview = cli(self.rig, "FCALL", "deja_help", "0")
+        self.assertEqual([n for n in names if not re.search(rf"\b{n}\b", overview)], [])
+        self.assertIn('did you mean "deja_config_set"?', cli(self.rig, "FCALL", "deja_help", "0", "config_st"))
+
     def test_two_key_spaces_do_not_meet(self):
         fcall(self.rig, "deja_config_set", "ttl_s", "600")
         self.assertIn("version 0", fcall(self.rig, "deja_config_get", key="{staging}:config"))

@@ -97,17 +97,4 @@ TEST(a_reply_is_read_as_the_probability_of_yes)
     }
 }
 
-TEST(a_table_turns_what_the_model_says_into_what_it_is_worth)
-{
-    struct judge_table straight = judge_table_for(STR("some-model-nobody-measured"), 'e'),
-                       bent = straight;
-    CHECK_NEAR(judge_calibrated(&straight, 0.37), 0.37, 1e-12);
-    bent.at[10] = 0.7;
-    bent.at[9] = 0.5;
-    CHECK_NEAR(judge_calibrated(&bent, 0.95), 0.6, 1e-9);
-    CHECK_NEAR(judge_calibrated(&bent, 1.5), 0.7, 1e-12);
-    CHECK_NEAR(judge_calibrated(&bent, -1), 0, 1e-12);
-    CHECK_NEAR(judge_calibrated(&bent, 0.0 / 0.0), 0, 1e-12);
-}
-
 TEST_MAIN()

@@ -1,0 +1,150 @@
+/* judge_table.c - see judge_table.h. */
+#include "gateway/judge_table.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+enum { FILE_BYTES_MAX = 64 * 1024 };
+
+static const char *const languages[2] = {"en", "zh"};
+static const struct judge_tables straight = {{{0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1},
+                                              {0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1}}};
+
+struct judge_tables judge_tables_for(struct str model)
+{
+    (void)model;
+    return straight;
+}
+
+double judge_calibrated(const struct judge_tables *t, char language, double yes)
+{
+    const double *at = t->at[language == 'z'];
+    if (!(yes > 0)) return at[0];
+    if (yes >= 1) return at[JUDGE_POINTS - 1];
+    double x = yes * (JUDGE_POINTS - 1);
+    int i = (int)x;
+    return at[i] + (x - i) * (at[i + 1] - at[i]);
+}
+
+/* --- fitting */
+static int by_yes(const void *a, const void *b)
+{
+    const struct judge_label *x = a, *y = b;
+    return x->yes < y->yes ? -1 : x->yes > y->yes;
+}
+
+struct block { /* of neighbours that share one value */
+    double yes, same, n;
+};
+
+/* Pools neighbours until the shares never fall; returns how many blocks are left. */
+static size_t pool(const struct judge_label *labels, size_t n, struct block *blocks)
+{
+    size_t k = 0;
+    for (size_t i = 0; i < n; i++) {
+        blocks[k++] = (struct block){labels[i].yes, labels[i].same, 1};
+        while (k > 1 &&
+               blocks[k - 2].same * blocks[k - 1].n >= blocks[k - 1].same * blocks[k - 2].n) {
+            struct block *a = &blocks[k - 2], *b = &blocks[k - 1];
+            a->yes = (a->yes * a->n + b->yes * b->n) / (a->n + b->n);
+            a->same += b->same;
+            a->n += b->n;
+            k--;
+        }
+    }
+    return k;
+}
+
+void judge_table_fit(struct judge_label *labels, size_t n, double out[JUDGE_POINTS])
+{
+    memcpy(out, straight.at[0], sizeof straight.at[0]);
+    if (!n) return;
+    double same = 0;
+    struct block *blocks = xcalloc(n, sizeof *blocks);
+    for (size_t i = 0; i < n; i++)
+        same += labels[i].same;
+    qsort(labels, n, sizeof *labels, by_yes);
+    size_t k = pool(labels, n, blocks), at = 0;
+    double share = same / (double)n;
+    for (int p = 0; p < JUDGE_POINTS; p++) {
+        double x = (double)p / (JUDGE_POINTS - 1);
+        while (at + 1 < k && blocks[at + 1].yes <= x)
+            at++;
+        const struct block *a = &blocks[at], *b = at + 1 < k ? &blocks[at + 1] : a;
+        double left = (a->same + 2 * share) / (a->n + 2),
+               right = (b->same + 2 * share) / (b->n + 2);
+        double t = b->yes > a->yes && x > a->yes ? (x - a->yes) / (b->yes - a->yes) : 0;
+        out[p] = left + t * (right - left);
+        if (p && out[p] < out[p - 1]) out[p] = out[p - 1]; /* the pull may differ between blocks */
+    }
+    mem_free(blocks);
+}
+
+/* --- as text */
+static enum err parse_line(struct judge_tables *t, struct str line, const char *where, int line_no,
+                           struct errmsg *e)
+{
+    struct str word;
+    int z = -1;
+    str_next(&line, ' ', &word);
+    for (int i = 0; i < 2; i++)
+        if (str_eqz(word, languages[i])) z = i;
+    if (z < 0)
+        return err_set(e, ERR_INVALID, "%s:%d: expected en or zh, not \"" STR_FMT "\"", where,
+                       line_no, STR_ARG(str_sub(word, 0, 40)));
+    for (int p = 0; p < JUDGE_POINTS; p++) {
+        double v = -1;
+        line = str_trim(line);
+        bool good = str_next(&line, ' ', &word) && str_to_f64(word, &v) == OK && v >= 0 && v <= 1;
+        if (!good || (p && v < t->at[z][p - 1]))
+            return err_set(
+                e, ERR_INVALID,
+                "%s:%d: expected 11 numbers from 0 to 1 that never fall; number %d is none", where,
+                line_no, p + 1);
+        t->at[z][p] = v;
+    }
+    if (str_trim(line).n)
+        return err_set(e, ERR_INVALID, "%s:%d: more than 11 numbers", where, line_no);
+    return OK;
+}
+
+enum err judge_tables_parse(struct judge_tables *out, struct str text, const char *where,
+                            struct errmsg *e)
+{
+    struct judge_tables t = straight;
+    struct str line;
+    for (int n = 1; str_next(&text, '\n', &line); n++) {
+        line = str_trim(line);
+        if (!line.n || line.p[0] == '#') continue;
+        enum err code = parse_line(&t, line, where, n, e);
+        if (code != OK) return code;
+    }
+    *out = t;
+    return OK;
+}
+
+enum err judge_tables_load(struct judge_tables *out, const char *path, struct errmsg *e)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f) return err_set(e, ERR_NOT_FOUND, "cannot read the judge's table %.200s", path);
+    char *text = xmalloc(FILE_BYTES_MAX);
+    size_t n = fread(text, 1, FILE_BYTES_MAX, f);
+    fclose(f);
+    enum err code = n == FILE_BYTES_MAX ? err_set(e, ERR_TOO_LARGE, "%.200s: too long", path)
+                                        : judge_tables_parse(out, (struct str){text, n}, path, e);
+    mem_free(text);
+    return code;
+}
+
+void judge_tables_write(struct buf *out, const struct judge_tables *t)
+{
+    for (int z = 0; z < 2; z++) {
+        buf_z(out, languages[z]);
+        for (int p = 0; p < JUDGE_POINTS; p++)
+            buf_printf(out, " %.3f", t->at[z][p]);
+        buf_char(out, '\n');
+    }
+}
