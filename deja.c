@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "cache/eval_main.h"
 #include "cache/knobs.h"
 #include "cache/library.h"
 #include "engine/engine_main.h"
@@ -49,6 +50,8 @@ static const struct {
     {"probe", probe_main, "ask one URL and end with 0 when it answers 2xx (for health checks)"},
     {"judge", judge_main,
      "ask a judge model about labelled pairs: how far its word can be trusted"},
+    {"eval", eval_main, "replay question files against a policy: hits, and how many were wrong"},
+    {"explain", explain_main, "may the answer to one question be used for another, and why"},
     {"functions", functions_main,
      "print the Redis Functions as a gateway loads them; --knobs: what they may set, as a table"},
     {"version", version_main, "print the version"},
