@@ -293,6 +293,10 @@ void backend_attention(struct backend *be, const struct kv *kv, const struct kv_
 {
     ASSERT(p->layer >= 0 && p->layer < kv->o.n_layers && rows->n_rows >= 0);
     if (!rows->n_rows) return;
+    if (be->ops) {
+        be->ops->attention(be->device, kv->device, p);
+        return;
+    }
     for (int i = 0; i < rows->n_rows; i++)
         ASSERT(rows->pos[i] >= 0);
     struct attention_job job = {.be = be,

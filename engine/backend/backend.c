@@ -55,13 +55,20 @@ enum err backend_open(struct backend **out, const struct backend_options *opt, s
 {
     *out = NULL;
     const struct kernels *k = NULL;
-    enum err err = pick(opt->isa, &k, e);
+    const struct device_ops *ops = NULL;
+    enum err err = device_find(opt->device, &ops, e);
+    if (!err && ops && opt->exact)
+        err = err_set(e, ERR_UNSUPPORTED, "exact arithmetic runs on the CPU only");
+    if (!err) err = pick(opt->isa, &k, e);
     if (err) return err;
     struct backend *be = xcalloc(1, sizeof *be);
     be->k = k;
     be->exact = opt->exact;
+    be->ops = ops;
     err = pool_new(&be->pool, opt->n_threads == 0 ? cores() : opt->n_threads, e);
+    if (!err && ops) err = ops->open(&be->device, e);
     if (err) {
+        pool_free(be->pool);
         mem_free(be);
         return err;
     }
@@ -72,6 +79,7 @@ enum err backend_open(struct backend **out, const struct backend_options *opt, s
 void backend_close(struct backend *be)
 {
     if (!be) return;
+    if (be->ops) be->ops->close(be->device);
     pool_free(be->pool);
     weight_arena_free_all(be);
     struct scratch *all[] = {&be->act_q, &be->act_d, &be->act_s,  &be->act_neg, &be->act_outliers,
@@ -85,7 +93,7 @@ void backend_close(struct backend *be)
 
 const char *backend_isa_name(const struct backend *be)
 {
-    return be->k->name;
+    return be->ops ? be->ops->name : be->k->name;
 }
 int backend_threads(const struct backend *be)
 {

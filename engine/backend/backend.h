@@ -28,6 +28,7 @@ struct backend_options {
     const char
         *isa; /* "scalar", "avx2", "avx512", or NULL: env DEJA_ISA, else the best this CPU has */
     bool exact;
+    const char *device; /* NULL or "cpu"; or the name of a registered accelerator ("cuda"): ERR_UNSUPPORTED says why it cannot be used */
 };
 /* ERR_INVALID: unknown instruction set or thread count; ERR_UNSUPPORTED: this CPU lacks it. *out is NULL then. */
 MUST enum err backend_open(struct backend **out, const struct backend_options *opt,
@@ -36,6 +37,20 @@ void backend_close(struct backend *be); /* after everything made from it is free
 const char *backend_isa_name(const struct backend *be);
 int backend_threads(const struct backend *be);
 bool backend_is_exact(const struct backend *be);
+
+/* ---- memory of activations ----
+ * On an accelerator activations, norms and biases lie in its memory: what the calls below take as f32 arrays must come from
+ * backend_floats, and only backend_write and backend_read look inside. Token ids, positions and block tables are the caller's.
+ * On the CPU these are plain arrays. */
+bool backend_on_device(const struct backend *be);
+float *backend_floats(struct backend *be, size_t n); /* zeroed on the CPU; NULL: no memory */
+void backend_floats_free(struct backend *be, float *p); /* NULL is fine */
+void backend_write(struct backend *be, float *to, const float *from, size_t n);
+/* ERR_UNAVAILABLE: the device failed, now or earlier; host then holds NaNs. */
+MUST enum err backend_read(struct backend *be, float *host, const float *from, size_t n,
+                           struct errmsg *e);
+/* x f32[..][width]: row i becomes row row[i], for ascending row. */
+void backend_take_rows(struct backend *be, float *x, int width, const int32_t *row, int n_rows);
 
 /* ---- weights ---- */
 /* Copies and repacks (in parallel, into huge pages). bytes: n_out rows of tensor_row_bytes(type, n_in), borrowed for the
@@ -128,6 +143,9 @@ struct kv_rows {
     const int32_t *const
         *block_table; /* per sequence: physical block of positions [i*block_tokens, ..) */
 };
+/* Tells which rows the next backend_rope_store and backend_attention calls are about (an accelerator fetches them once). The arrays
+ * stay the caller's until the next such call. Not needed on the CPU. */
+void backend_set_rows(struct backend *be, const struct kv *kv, const struct kv_rows *rows);
 /* Turns q f32[n_rows][n_heads*head_dim] in place and k f32[n_rows][n_kv_heads*head_dim] on its way into the store; stores k and v.
  * rope NULL: no rotation. */
 struct rope_store {

@@ -17,6 +17,8 @@ struct rope {
     struct rope_options o;
     float *cos_sin; /* [pos_max][dims/2][2] */
     size_t bytes;
+    struct backend *be; /* who holds the table on a device, or NULL; fetched at its first use there */
+    float *on_device;
 };
 
 enum err rope_new(struct rope **out, const struct rope_options *o, struct errmsg *e)
@@ -51,6 +53,7 @@ enum err rope_new(struct rope **out, const struct rope_options *o, struct errmsg
 void rope_free(struct rope *r)
 {
     if (!r) return;
+    if (r->be) backend_floats_free(r->be, r->on_device);
     mem_free_huge(r->cos_sin, r->bytes);
     mem_free(r);
 }
@@ -67,6 +70,13 @@ enum err kv_new(struct kv **out, struct backend *be, const struct kv_options *o,
                        kv_type_name(o->type));
     struct kv *kv = xcalloc(1, sizeof *kv);
     kv->o = *o;
+    kv->be = be;
+    if (be->ops) {
+        enum err code = be->ops->kv_new(be->device, &kv->device, o, &kv->bytes, e);
+        if (code) mem_free(kv);
+        if (!code) *out = kv;
+        return code;
+    }
     kv_layout_init(&kv->layout, o->type, be->exact, o->head_dim, o->block_tokens);
     kv->block_bytes = kv->layout.head_bytes * (size_t)o->n_kv_heads;
     kv->layer_bytes = kv->block_bytes * (size_t)o->n_blocks;
@@ -87,7 +97,10 @@ enum err kv_new(struct kv **out, struct backend *be, const struct kv_options *o,
 void kv_free(struct kv *kv)
 {
     if (!kv) return;
-    mem_free_huge(kv->p, kv->bytes + KV_SLACK_BYTES);
+    if (kv->device)
+        kv->be->ops->kv_free(kv->be->device, kv->device);
+    else
+        mem_free_huge(kv->p, kv->bytes + KV_SLACK_BYTES);
     mem_free(kv);
 }
 
@@ -97,6 +110,7 @@ size_t kv_bytes(const struct kv *kv)
 }
 size_t kv_block_bytes(const struct kv *kv)
 {
+    if (kv->device) return kv->be->ops->kv_block_bytes(kv->device);
     return kv->block_bytes * (size_t)kv->o.n_layers;
 }
 
@@ -116,6 +130,10 @@ void kv_copy(struct kv *kv, int dst_block, int src_block, int n_tokens)
     check_block(kv, dst_block);
     check_block(kv, src_block);
     ASSERT(n_tokens >= 0 && n_tokens <= kv->o.block_tokens && dst_block != src_block);
+    if (kv->device) {
+        kv->be->ops->kv_copy(kv->be->device, kv->device, dst_block, src_block, n_tokens);
+        return;
+    }
     for (int layer = 0; layer < kv->o.n_layers; layer++)
         for (int h = 0; h < kv->o.n_kv_heads; h++) {
             uint8_t *dst = kv_head(kv, layer, dst_block, h);
@@ -133,12 +151,17 @@ static const char *const lanes_1[KV_TYPES] = {
 
 const char *kv_layout_name(const struct kv *kv)
 {
+    if (kv->device) return kv->o.type == KV_F16 ? "device-1 f16" : "device-1 int8";
     return kv->layout.format == KV_FORMAT_F32 ? "lanes-1 f32" : lanes_1[kv->o.type];
 }
 
 void kv_block_read(const struct kv *kv, int block, void *to)
 {
     check_block(kv, block);
+    if (kv->device) {
+        kv->be->ops->kv_read(kv->be->device, kv->device, block, to);
+        return;
+    }
     for (int layer = 0; layer < kv->o.n_layers; layer++)
         memcpy((uint8_t *)to + (size_t)layer * kv->block_bytes, kv_head(kv, layer, block, 0),
                kv->block_bytes);
@@ -147,6 +170,10 @@ void kv_block_read(const struct kv *kv, int block, void *to)
 void kv_block_write(struct kv *kv, int block, const void *from)
 {
     check_block(kv, block);
+    if (kv->device) {
+        kv->be->ops->kv_write(kv->be->device, kv->device, block, from);
+        return;
+    }
     for (int layer = 0; layer < kv->o.n_layers; layer++)
         memcpy(kv_head(kv, layer, block, 0),
                (const uint8_t *)from + (size_t)layer * kv->block_bytes, kv->block_bytes);
@@ -288,11 +315,28 @@ static void store_task(void *arg, int task_i, int thread_i)
         store_row(job, i);
 }
 
+static void store_on_device(struct backend *be, struct kv *kv, const struct rope_store *p)
+{
+    struct rope *r = (struct rope *)p->rope; /* its copy on the device is a cache */
+    struct rope_table t = {0};
+    if (r && !r->on_device) {
+        r->be = be;
+        r->on_device = backend_floats(be, r->bytes / sizeof(float));
+        if (r->on_device) backend_write(be, r->on_device, r->cos_sin, r->bytes / sizeof(float));
+    }
+    if (r) t = (struct rope_table){r->on_device, r->o.dims, r->o.half_split};
+    be->ops->rope_store(be->device, kv->device, p, r ? &t : NULL);
+}
+
 void backend_rope_store(struct backend *be, struct kv *kv, const struct kv_rows *rows,
                         const struct rope_store *p)
 {
     ASSERT(p->layer >= 0 && p->layer < kv->o.n_layers && rows->n_rows >= 0);
     ASSERT(p->n_heads > 0 && p->n_heads % kv->o.n_kv_heads == 0);
+    if (be->ops) {
+        store_on_device(be, kv, p);
+        return;
+    }
     struct store_job job = {be, kv, rows, p};
     pool_run(be->pool, (rows->n_rows + ROWS_PER_TASK - 1) / ROWS_PER_TASK, store_task, &job);
 }

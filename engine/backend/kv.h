@@ -10,6 +10,8 @@ struct kv {
     struct kv_layout layout; /* of one head in one block */
     size_t block_bytes, layer_bytes, bytes;
     uint8_t *p;
+    struct backend *be;
+    void *device; /* on an accelerator: its own, and p is NULL */
 };
 
 uint8_t *kv_head(const struct kv *kv, int layer, int block, int head);

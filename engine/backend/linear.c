@@ -173,6 +173,13 @@ void backend_linear(struct backend *be, const struct linear *l)
     if (l->n_rows == 0) return;
     bool gated = l->in == LINEAR_SILU_MUL || l->in == LINEAR_GELU_MUL;
     ASSERT(l->x && (!gated || l->x2) && (l->in != LINEAR_RMSNORM || l->norm_weight));
+    if (be->ops) {
+        void *weight[LINEAR_WEIGHTS_MAX];
+        for (int i = 0; i < l->n_weights; i++)
+            weight[i] = l->weight[i]->device;
+        be->ops->linear(be->device, l, weight);
+        return;
+    }
     struct linear_job job = {
         .be = be, .l = l, .n_in = l->weight[0]->n_in, .tile_cols = be->k->tile_cols};
     job.n_runs = job.n_in / QUANT_RUN;

@@ -3,6 +3,7 @@
 #ifndef DEJA_ENGINE_BACKEND_ROOM_H
 #define DEJA_ENGINE_BACKEND_ROOM_H
 #include "engine/backend/backend.h"
+#include "engine/backend/device.h"
 #include "engine/backend/kv_layout.h"
 #include "engine/backend/pool.h"
 #include "engine/backend/quant_block.h"
@@ -67,6 +68,9 @@ struct weight {
     size_t panel_bytes; /* stride; PACK_ROWS: bytes of a row */
     uint8_t *panels;
     struct weight_arena *arena;
+    void *device; /* on an accelerator: its own; then the fields above but sizes and type are unused */
+    struct backend *be;
+    size_t device_bytes;
 };
 
 /* One panel as kernels see it. */
@@ -205,6 +209,8 @@ void *scratch_need(struct scratch *s, size_t bytes);
 void scratch_free(struct scratch *s);
 
 struct backend {
+    const struct device_ops *ops; /* NULL on the CPU */
+    void *device;
     const struct kernels *k;
     struct pool *pool;
     bool exact;

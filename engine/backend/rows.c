@@ -44,6 +44,10 @@ static void embed_task(void *arg, int task_i, int thread_i)
 void backend_embed(struct backend *be, const struct weight *w, const int32_t *id, int n_rows,
                    bool accumulate, float *out)
 {
+    if (be->ops) {
+        be->ops->embed(be->device, w->device, id, n_rows, accumulate, out);
+        return;
+    }
     for (int i = 0; i < pool_threads(be->pool); i++)
         scratch_need(&be->thread[i], (size_t)w->n_in * 4);
     struct rows_job job = {.be = be,
@@ -69,6 +73,10 @@ static void rmsnorm_task(void *arg, int task_i, int thread_i)
 void backend_rmsnorm(struct backend *be, const float *x, const float *weight, float eps, int n_rows,
                      int n, float *out)
 {
+    if (be->ops) {
+        be->ops->rmsnorm(be->device, x, weight, eps, n_rows, n, out);
+        return;
+    }
     struct rows_job job = {
         .be = be, .n_rows = n_rows, .n = n, .x = x, .weight = weight, .eps = eps, .out = out};
     run_rows(&job, rmsnorm_task);
@@ -88,6 +96,7 @@ static void layernorm_task(void *arg, int task_i, int thread_i)
 void backend_layernorm(struct backend *be, const float *x, const struct layernorm *p, int n_rows,
                        int n, float *out)
 {
+    ASSERT(!be->ops); /* encoders run on the CPU */
     struct rows_job job = {.be = be, .n_rows = n_rows, .n = n, .x = x, .norm = p, .out = out};
     run_rows(&job, layernorm_task);
 }
@@ -95,14 +104,20 @@ void backend_layernorm(struct backend *be, const float *x, const struct layernor
 /* Element-wise sums are as fast as memory on one thread for the sizes a step has. */
 void backend_add(struct backend *be, const float *x, size_t n, float *inout)
 {
-    (void)be;
+    if (be->ops) {
+        be->ops->add(be->device, x, n, inout);
+        return;
+    }
     for (size_t i = 0; i < n; i++)
         inout[i] += x[i];
 }
 
 void backend_scale(struct backend *be, float factor, size_t n, float *inout)
 {
-    (void)be;
+    if (be->ops) {
+        be->ops->scale(be->device, factor, n, inout);
+        return;
+    }
     for (size_t i = 0; i < n; i++)
         inout[i] *= factor;
 }

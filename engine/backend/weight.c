@@ -271,6 +271,16 @@ enum err weight_new(struct weight **out, struct backend *be, enum tensor_type ty
     struct weight *w = xcalloc(1, sizeof *w);
     *w = (struct weight){
         .type = type, .packing = packing_of(be, type), .n_out = n_out, .n_in = n_in};
+    if (be->ops) {
+        w->be = be;
+        enum err code = be->ops->weight_new(be->device, &w->device, type, n_out, n_in, bytes, &w->device_bytes, e);
+        if (code) {
+            mem_free(w);
+            return code;
+        }
+        *out = w;
+        return OK;
+    }
     lay_out(w, be->k->panel_rows);
     w->panels = arena_take(be, (size_t)w->n_panels * w->panel_bytes, &w->arena);
     if (!w->panels) {
@@ -290,7 +300,10 @@ enum err weight_new(struct weight **out, struct backend *be, enum tensor_type ty
 void weight_free(struct weight *w)
 {
     if (!w) return;
-    w->arena->live--;
+    if (w->device)
+        w->be->ops->weight_free(w->be->device, w->device);
+    else
+        w->arena->live--;
     mem_free(w);
 }
 
@@ -304,7 +317,7 @@ int weight_n_in(const struct weight *w)
 }
 size_t weight_bytes(const struct weight *w)
 {
-    return (size_t)w->n_panels * w->panel_bytes;
+    return w->device ? w->device_bytes : (size_t)w->n_panels * w->panel_bytes;
 }
 
 void weight_row(const struct weight *w, int row_i, float *out)
