@@ -28,7 +28,8 @@ struct backend_options {
     const char
         *isa; /* "scalar", "avx2", "avx512", or NULL: env DEJA_ISA, else the best this CPU has */
     bool exact;
-    const char *device; /* NULL or "cpu"; or the name of a registered accelerator ("cuda"): ERR_UNSUPPORTED says why it cannot be used */
+    const char *
+        device; /* NULL or "cpu"; or the name of a registered accelerator ("cuda"): ERR_UNSUPPORTED says why it cannot be used */
 };
 /* ERR_INVALID: unknown instruction set or thread count; ERR_UNSUPPORTED: this CPU lacks it. *out is NULL then. */
 MUST enum err backend_open(struct backend **out, const struct backend_options *opt,
@@ -43,7 +44,7 @@ bool backend_is_exact(const struct backend *be);
  * backend_floats, and only backend_write and backend_read look inside. Token ids, positions and block tables are the caller's.
  * On the CPU these are plain arrays. */
 bool backend_on_device(const struct backend *be);
-float *backend_floats(struct backend *be, size_t n); /* zeroed on the CPU; NULL: no memory */
+float *backend_floats(struct backend *be, size_t n);    /* zeroed on the CPU; NULL: no memory */
 void backend_floats_free(struct backend *be, float *p); /* NULL is fine */
 void backend_write(struct backend *be, float *to, const float *from, size_t n);
 /* ERR_UNAVAILABLE: the device failed, now or earlier; host then holds NaNs. */

@@ -21,7 +21,8 @@ enum err device_find(const char *name, const struct device_ops **out, struct err
         *out = registered;
         return OK;
     }
-    return err_set(e, ERR_UNSUPPORTED, "device \"%.20s\" is not built into this program; cpu%s%s is", name,
+    return err_set(e, ERR_UNSUPPORTED,
+                   "device \"%.20s\" is not built into this program; cpu%s%s is", name,
                    registered ? " or " : "", registered ? registered->name : "");
 }
 

@@ -17,7 +17,8 @@ struct rope {
     struct rope_options o;
     float *cos_sin; /* [pos_max][dims/2][2] */
     size_t bytes;
-    struct backend *be; /* who holds the table on a device, or NULL; fetched at its first use there */
+    struct backend
+        *be; /* who holds the table on a device, or NULL; fetched at its first use there */
     float *on_device;
 };
 

@@ -68,7 +68,8 @@ struct weight {
     size_t panel_bytes; /* stride; PACK_ROWS: bytes of a row */
     uint8_t *panels;
     struct weight_arena *arena;
-    void *device; /* on an accelerator: its own; then the fields above but sizes and type are unused */
+    void *
+        device; /* on an accelerator: its own; then the fields above but sizes and type are unused */
     struct backend *be;
     size_t device_bytes;
 };

@@ -273,7 +273,8 @@ enum err weight_new(struct weight **out, struct backend *be, enum tensor_type ty
         .type = type, .packing = packing_of(be, type), .n_out = n_out, .n_in = n_in};
     if (be->ops) {
         w->be = be;
-        enum err code = be->ops->weight_new(be->device, &w->device, type, n_out, n_in, bytes, &w->device_bytes, e);
+        enum err code = be->ops->weight_new(be->device, &w->device, type, n_out, n_in, bytes,
+                                            &w->device_bytes, e);
         if (code) {
             mem_free(w);
             return code;

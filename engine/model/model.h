@@ -35,6 +35,7 @@ struct model_options {
     enum kv_type kv_type; /* 0 = float16 (float32 when exact, which takes no other) */
     const char *
         isa; /* "scalar", "avx2", "avx512" or NULL = best of this CPU (env DEJA_ISA overrides NULL) */
+    const char *device; /* NULL or "cpu", or an accelerator by name; see backend_options */
     bool exact; /* true: float32 activations against dequantised weights (the oracle path), slow */
 };
 

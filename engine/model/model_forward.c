@@ -3,8 +3,8 @@
  * (Touvron et al. 2023, section 2.2); N: norm of each head, P: norm of the result, where the architecture has them. The
  * last layer runs its second half for the wanted rows only: the others were only needed for their K and V. */
 #include <math.h>
-#include <string.h>
 
+#include "base/log.h"
 #include "engine/model/model_private.h"
 
 static void check_batch(const struct model *m, const struct model_batch *b)
@@ -121,21 +121,17 @@ static void feed_forward(struct model *m, int layer, int n_rows)
 /* Moves the wanted rows of x and q to the front; rows then describes only them. */
 static void keep_wanted(struct model *m, const struct model_batch *b, struct kv_rows *rows)
 {
-    size_t n_embd = (size_t)m->plan.n_embd, n_q = (size_t)m->plan.n_head * (size_t)m->plan.head_dim;
+    backend_take_rows(m->be, m->x, m->plan.n_embd, b->out_row, b->n_out);
+    backend_take_rows(m->be, m->q, m->plan.n_head * m->plan.head_dim, b->out_row, b->n_out);
     for (int i = 0; i < b->n_out; i++) {
-        size_t from = (size_t)b->out_row[i],
-               to = (size_t)i; /* ascending, so from >= to: nothing is lost */
-        if (from != to) {
-            memcpy(m->x + to * n_embd, m->x + from * n_embd, n_embd * sizeof *m->x);
-            memcpy(m->q + to * n_q, m->q + from * n_q, n_q * sizeof *m->q);
-        }
-        m->out_pos[i] = b->pos[from];
-        m->out_seq[i] = b->seq[from];
+        m->out_pos[i] = b->pos[b->out_row[i]];
+        m->out_seq[i] = b->seq[b->out_row[i]];
     }
     rows->n_rows = b->n_out;
     rows->pos = m->out_pos;
     rows->seq = m->out_seq;
     lora_group(&m->lora_rows, rows->seq, rows->n_rows, b->adapter);
+    if (b->n_out) backend_set_rows(m->be, m->kv, rows);
 }
 
 static void embed(struct model *m, const struct model_batch *b)
@@ -150,7 +146,7 @@ static void output_head(struct model *m, int n_rows, float *logits)
     struct linear head = {
         .n_weights = 1,
         .weight = {m->output ? m->output : m->token_embd},
-        .out = {logits},
+        .out = {m->logits ? m->logits : logits},
         .in = LINEAR_RMSNORM,
         .x = m->x,
         .norm_weight = m->output_norm,
@@ -158,9 +154,13 @@ static void output_head(struct model *m, int n_rows, float *logits)
         .n_rows = n_rows,
     };
     linear(m, &head, m->plan.n_layer, 0);
+    size_t n = (size_t)n_rows * (size_t)m->plan.n_vocab;
+    struct errmsg e = {0};
+    if (m->logits && backend_read(m->be, logits, m->logits, n, &e))
+        log_limited(LOG_ERROR, "model", "%s", e.text); /* the logits are NaNs: nothing is said */
     float cap = m->plan.final_softcap;
     if (!(cap > 0)) return;
-    for (size_t i = 0, n = (size_t)n_rows * (size_t)m->plan.n_vocab; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         logits[i] = cap * tanhf(logits[i] / cap);
 }
 
@@ -170,6 +170,7 @@ void model_forward(struct model *m, const struct model_batch *b, float *logits)
     struct kv_rows rows = {
         .n_rows = b->n_rows, .pos = b->pos, .seq = b->seq, .block_table = b->block_table};
     lora_group(&m->lora_rows, b->seq, b->n_rows, b->adapter);
+    backend_set_rows(m->be, m->kv, &rows);
     embed(m, b);
     for (int i = 0; i < m->plan.n_layer; i++) {
         project_qkv(m, i, b->n_rows);

@@ -44,15 +44,21 @@ static enum err load_weight(struct model *m, struct weight **out, const struct g
     return code ? err_prefix(e, code, "tensor " STR_FMT, STR_ARG(t->name)) : OK;
 }
 
-static float *vector_of(const struct gguf_tensor *t)
+/* f32 values where the backend computes; NULL without a tensor, and when the device has no memory (the forward pass then fails). */
+static float *vector_of(struct model *m, const struct gguf_tensor *t)
 {
-    return t ? tensor_to_f32(t) : NULL;
+    float *host = t ? tensor_to_f32(t) : NULL, *v;
+    if (!host || !backend_on_device(m->be)) return host;
+    v = backend_floats(m->be, (size_t)t->dims[0]);
+    if (v) backend_write(m->be, v, host, (size_t)t->dims[0]);
+    mem_free(host);
+    return v;
 }
 
 static enum err load_matrix(struct model *m, struct matrix *out, const struct plan_linear *p,
                             struct errmsg *e)
 {
-    out->bias = vector_of(p->bias);
+    out->bias = vector_of(m, p->bias);
     return load_weight(m, &out->weight, p->weight, e);
 }
 
@@ -60,12 +66,12 @@ static enum err load_layer(struct model *m, struct layer *l, const struct plan_l
                            struct errmsg *e)
 {
     enum err code;
-    l->attn_norm = vector_of(p->attn_norm);
-    l->ffn_norm = vector_of(p->ffn_norm);
-    l->attn_post_norm = vector_of(p->attn_post_norm);
-    l->ffn_post_norm = vector_of(p->ffn_post_norm);
-    l->q_norm = vector_of(p->q_norm);
-    l->k_norm = vector_of(p->k_norm);
+    l->attn_norm = vector_of(m, p->attn_norm);
+    l->ffn_norm = vector_of(m, p->ffn_norm);
+    l->attn_post_norm = vector_of(m, p->attn_post_norm);
+    l->ffn_post_norm = vector_of(m, p->ffn_post_norm);
+    l->q_norm = vector_of(m, p->q_norm);
+    l->k_norm = vector_of(m, p->k_norm);
     if ((code = load_matrix(m, &l->q, &p->q, e)) || (code = load_matrix(m, &l->k, &p->k, e)) ||
         (code = load_matrix(m, &l->v, &p->v, e)) ||
         (code = load_matrix(m, &l->attn_out, &p->attn_out, e)) ||
@@ -84,16 +90,16 @@ static enum err load_weights(struct model *m, struct errmsg *e)
     enum err code = load_weight(m, &m->token_embd, p->token_embd, e);
     if (!code && p->output) code = load_weight(m, &m->output, p->output, e);
     if (code) return code;
-    m->output_norm = tensor_to_f32(p->output_norm);
+    m->output_norm = vector_of(m, p->output_norm);
     m->layers = xcalloc((size_t)p->n_layer, sizeof *m->layers);
     for (int i = 0; i < p->n_layer && !code; i++)
         code = load_layer(m, &m->layers[i], &p->layers[i], e);
     return code;
 }
 
-static float *try_rows(int n_rows, int n)
+static float *try_rows(struct model *m, int n)
 {
-    return try_calloc((size_t)n_rows * (size_t)n, sizeof(float)); /* both bounded: no overflow */
+    return backend_floats(m->be, (size_t)m->max_rows * (size_t)n); /* both bounded: no overflow */
 }
 
 static enum err make_rope(struct model *m, struct errmsg *e)
@@ -123,18 +129,20 @@ static enum err make_memory(struct model *m, struct errmsg *e)
                           m->block_tokens);
     if ((code = make_rope(m, e))) return code;
     int n_q = p->n_head * p->head_dim, n_kv = p->n_kv_head * p->head_dim, rows = m->max_rows;
-    m->x = try_rows(rows, p->n_embd);
-    m->q = try_rows(rows, n_q);
-    m->att = try_rows(rows, n_q);
-    m->k = try_rows(rows, n_kv);
-    m->v = try_rows(rows, n_kv);
-    m->gate = try_rows(rows, p->n_ff);
-    m->up = try_rows(rows, p->n_ff);
-    if (p->arch->post_norms) m->back = try_rows(rows, p->n_embd);
+    m->x = try_rows(m, p->n_embd);
+    m->q = try_rows(m, n_q);
+    m->att = try_rows(m, n_q);
+    m->k = try_rows(m, n_kv);
+    m->v = try_rows(m, n_kv);
+    m->gate = try_rows(m, p->n_ff);
+    m->up = try_rows(m, p->n_ff);
+    if (p->arch->post_norms) m->back = try_rows(m, p->n_embd);
+    if (backend_on_device(m->be)) m->logits = try_rows(m, p->n_vocab);
     m->out_pos = try_calloc((size_t)rows, sizeof *m->out_pos);
     m->out_seq = try_calloc((size_t)rows, sizeof *m->out_seq);
     if (!m->x || !m->q || !m->att || !m->k || !m->v || !m->gate || !m->up || !m->out_pos ||
-        !m->out_seq || (p->arch->post_norms && !m->back))
+        !m->out_seq || (p->arch->post_norms && !m->back) ||
+        (backend_on_device(m->be) && !m->logits))
         return err_set(e, ERR_FULL, "no memory for batches of %d tokens: lower max_batch_tokens",
                        rows);
     return OK;
@@ -157,7 +165,8 @@ static char *display_name(const struct gguf *g, const char *path)
 static void fill_info(struct model *m, const char *path)
 {
     const struct model_plan *p = &m->plan;
-    snprintf(m->kv_format, sizeof m->kv_format, "%s %s", kv_layout_name(m->kv), backend_isa_name(m->be));
+    snprintf(m->kv_format, sizeof m->kv_format, "%s %s", kv_layout_name(m->kv),
+             backend_isa_name(m->be));
     m->arch = xstrndup(p->name.p, p->name.n);
     m->name = display_name(m->gguf, path);
     m->info = (struct model_info){
@@ -182,7 +191,8 @@ static void fill_info(struct model *m, const char *path)
 static enum err open_all(struct model *m, const char *path, const struct model_options *o,
                          struct errmsg *e)
 {
-    struct backend_options be = {.n_threads = o->n_threads, .isa = o->isa, .exact = o->exact};
+    struct backend_options be = {
+        .n_threads = o->n_threads, .isa = o->isa, .exact = o->exact, .device = o->device};
     enum err code;
     if ((code = check_options(o, e)) || (code = gguf_open(&m->gguf, path, e))) return code;
     if ((code = model_plan_read(&m->plan, m->gguf, e))) return err_prefix(e, code, "%s", path);
@@ -217,10 +227,10 @@ enum err model_open(struct model **out, const char *path, const struct model_opt
     return OK;
 }
 
-static void free_matrix(struct matrix *w)
+static void free_matrix(struct model *m, struct matrix *w)
 {
     weight_free(w->weight);
-    mem_free(w->bias);
+    backend_floats_free(m->be, w->bias);
 }
 
 static void free_layers(struct model *m)
@@ -230,11 +240,11 @@ static void free_layers(struct model *m)
         struct layer *l = &m->layers[i];
         struct matrix *all[] = {&l->q, &l->k, &l->v, &l->attn_out, &l->gate, &l->up, &l->down};
         for (size_t j = 0; j < sizeof all / sizeof *all; j++)
-            free_matrix(all[j]);
+            free_matrix(m, all[j]);
         float *norms[] = {l->attn_norm, l->ffn_norm, l->attn_post_norm, l->ffn_post_norm,
                           l->q_norm,    l->k_norm,   l->k_spread};
         for (size_t j = 0; j < sizeof norms / sizeof *norms; j++)
-            mem_free(norms[j]);
+            backend_floats_free(m->be, norms[j]);
     }
     mem_free(m->layers);
 }
@@ -255,9 +265,10 @@ void model_close(struct model *m)
     free_adapters(m);
     weight_free(m->token_embd);
     weight_free(m->output);
-    float *arrays[] = {m->output_norm, m->x, m->q, m->att, m->k, m->v, m->gate, m->up, m->back};
+    float *arrays[] = {m->output_norm, m->x,    m->q,  m->att,  m->k,
+                       m->v,           m->gate, m->up, m->back, m->logits};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-        mem_free(arrays[i]);
+        backend_floats_free(m->be, arrays[i]);
     mem_free(m->out_pos);
     mem_free(m->out_seq);
     if (m->kv) kv_free(m->kv);

@@ -79,7 +79,9 @@ static void upload(struct gpu *g, void *to, const void *from, size_t bytes)
         }
         size_t n = bytes - done < STAGE_BYTES - g->staged ? bytes - done : STAGE_BYTES - g->staged;
         memcpy(g->stage + g->staged, (const uint8_t *)from + done, n);
-        note(g, "an upload", cudaMemcpyAsync((uint8_t *)to + done, g->stage + g->staged, n, cudaMemcpyHostToDevice, g->stream));
+        note(g, "an upload",
+             cudaMemcpyAsync((uint8_t *)to + done, g->stage + g->staged, n, cudaMemcpyHostToDevice,
+                             g->stream));
         g->staged += n;
         done += n;
     }
@@ -107,7 +109,8 @@ static enum err gpu_read(void *device, void *host, const void *from, size_t byte
     struct gpu *g = (struct gpu *)device;
     if (!g->failed.text[0]) {
         note(g, "a kernel", cudaGetLastError());
-        note(g, "a download", cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, g->stream));
+        note(g, "a download",
+             cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, g->stream));
         note(g, "a kernel", cudaStreamSynchronize(g->stream));
         g->staged = 0;
     }
@@ -134,9 +137,12 @@ static enum err gpu_open(void **device, struct errmsg *e)
         return err_set(e, ERR_UNSUPPORTED, "no CUDA device: %s",
                        code == cudaSuccess ? "the driver lists none" : cudaGetErrorString(code));
     if ((code = cudaGetDeviceProperties(&p, 0)) != cudaSuccess)
-        return err_set(e, ERR_UNSUPPORTED, "CUDA device 0 does not answer: %s", cudaGetErrorString(code));
+        return err_set(e, ERR_UNSUPPORTED, "CUDA device 0 does not answer: %s",
+                       cudaGetErrorString(code));
     if (p.major < MAJOR_MIN)
-        return err_set(e, ERR_UNSUPPORTED, "%s has compute capability %d.%d; 8.0 or newer is needed", p.name, p.major, p.minor);
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s has compute capability %d.%d; 8.0 or newer is needed", p.name, p.major,
+                       p.minor);
     struct gpu *g = (struct gpu *)xcalloc(1, sizeof *g);
     code = cudaSetDevice(0);
     if (code == cudaSuccess) code = cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking);
@@ -144,7 +150,8 @@ static enum err gpu_open(void **device, struct errmsg *e)
     if (code != cudaSuccess) {
         if (g->stream) cudaStreamDestroy(g->stream);
         mem_free(g);
-        return err_set(e, ERR_UNSUPPORTED, "%s cannot be used: %s", p.name, cudaGetErrorString(code));
+        return err_set(e, ERR_UNSUPPORTED, "%s cannot be used: %s", p.name,
+                       cudaGetErrorString(code));
     }
     *device = g;
     return OK;
@@ -153,7 +160,9 @@ static enum err gpu_open(void **device, struct errmsg *e)
 static void gpu_close(void *device)
 {
     struct gpu *g = (struct gpu *)device;
-    struct area *all[] = {&g->q, &g->d, &g->s, &g->h, &g->f, &g->ids, &g->gathered, &g->rows, &g->parts, &g->plan[0].area, &g->plan[1].area};
+    struct area *all[] = {&g->q,           &g->d,        &g->s,    &g->h,     &g->f,
+                          &g->ids,         &g->gathered, &g->rows, &g->parts, &g->plan[0].area,
+                          &g->plan[1].area};
     cudaStreamSynchronize(g->stream);
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         cudaFree(all[i]->p);
@@ -179,7 +188,8 @@ static enum err gpu_weight_new(void *device, void **weight, enum tensor_type t, 
         mem_free(host);
         if (w->bytes) gpu_release(g, w->bytes);
         mem_free(w);
-        return err_set(e, ERR_FULL, "no GPU memory for a matrix of %d x %d (%zu bytes)", n_out, n_in, l.bytes);
+        return err_set(e, ERR_FULL, "no GPU memory for a matrix of %d x %d (%zu bytes)", n_out,
+                       n_in, l.bytes);
     }
     pack_rows(&l, rows, host);
     upload(g, w->bytes, host, l.bytes);
@@ -196,7 +206,13 @@ static void gpu_weight_free(void *device, void *weight)
 static struct packed view_of(const struct gpu_weight *w)
 {
     const struct pack_layout *l = &w->layout;
-    return {w->bytes, w->bytes + l->high_at, w->bytes + l->scale_at, w->bytes + l->super_at, l->n_out, l->n_in, l->n_runs};
+    return {w->bytes,
+            w->bytes + l->high_at,
+            w->bytes + l->scale_at,
+            w->bytes + l->super_at,
+            l->n_out,
+            l->n_in,
+            l->n_runs};
 }
 
 /* ---- rows ---- */
@@ -206,7 +222,8 @@ static const int32_t *upload_ids(struct gpu *g, const int32_t *id, int n)
     if (to) upload(g, to, id, (size_t)n * sizeof *id);
     return to;
 }
-static void gpu_embed(void *device, void *weight, const int32_t *id, int n_rows, bool accumulate, float *out)
+static void gpu_embed(void *device, void *weight, const int32_t *id, int n_rows, bool accumulate,
+                      float *out)
 {
     struct gpu *g = (struct gpu *)device;
     const struct gpu_weight *w = (const struct gpu_weight *)weight;
@@ -214,7 +231,8 @@ static void gpu_embed(void *device, void *weight, const int32_t *id, int n_rows,
     if (g->failed.text[0]) return;
     launch_embed(w->layout.type, view_of(w), ids, n_rows, accumulate, out, g->stream);
 }
-static void gpu_rmsnorm(void *device, const float *x, const float *weight, float eps, int n_rows, int n, float *out)
+static void gpu_rmsnorm(void *device, const float *x, const float *weight, float eps, int n_rows,
+                        int n, float *out)
 {
     launch_norm(x, weight, eps, n_rows, n, out, ((struct gpu *)device)->stream);
 }
@@ -238,24 +256,28 @@ static void gpu_take_rows(void *device, float *x, int width, const int32_t *row,
 }
 
 /* ---- products ---- */
-static void act_forms_of(const struct linear *l, void *const *weight, int n_in, struct act_forms *all)
+static void act_forms_of(const struct linear *l, void *const *weight, int n_in,
+                         struct act_forms *all)
 {
     *all = {false, false, false};
     for (int i = 0; i < l->n_weights; i++) {
-        struct act_forms f = linear_forms(((const struct gpu_weight *)weight[i])->layout.type, n_in, l->n_rows);
+        struct act_forms f =
+            linear_forms(((const struct gpu_weight *)weight[i])->layout.type, n_in, l->n_rows);
         all->q |= f.q, all->h |= f.h, all->f |= f.f;
     }
 }
 
 static void gpu_linear(void *device, const struct linear *l, void *const *weight)
 {
-    static const enum act_in in_of[] = {ACT_PLAIN, ACT_RMSNORM, ACT_SILU_MUL, ACT_GELU_MUL, ACT_GELU};
+    static const enum act_in in_of[] = {ACT_PLAIN, ACT_RMSNORM, ACT_SILU_MUL, ACT_GELU_MUL,
+                                        ACT_GELU};
     struct gpu *g = (struct gpu *)device;
     int n_in = ((const struct gpu_weight *)weight[0])->layout.n_in;
     size_t n = (size_t)l->n_rows * (size_t)n_in;
     struct act_forms forms;
     act_forms_of(l, weight, n_in, &forms);
-    struct act_args a = {in_of[l->in], l->x, l->x2, l->norm_weight, l->eps, n_in, NULL, NULL, NULL, NULL, NULL, NULL};
+    struct act_args a = {in_of[l->in], l->x, l->x2, l->norm_weight, l->eps, n_in,
+                         NULL,         NULL, NULL,  NULL,           NULL,   NULL};
     if (l->row) a.row = upload_ids(g, l->row, l->n_rows);
     if (forms.q) {
         a.q = (int8_t *)need(g, &g->q, n);
@@ -268,20 +290,23 @@ static void gpu_linear(void *device, const struct linear *l, void *const *weight
     launch_act(a, l->n_rows, g->stream);
     for (int i = 0; i < l->n_weights; i++) {
         const struct gpu_weight *w = (const struct gpu_weight *)weight[i];
-        struct product p = {w->layout.type, view_of(w), a.q, a.d, a.s, a.f, a.h, l->n_rows, l->bias[i], l->accumulate, l->out[i]};
+        struct product p = {w->layout.type, view_of(w), a.q,           a.d,      a.s, a.f, a.h,
+                            l->n_rows,      l->bias[i], l->accumulate, l->out[i]};
         launch_product(p, g->stream);
     }
 }
 
 /* ---- KV ---- */
-static enum err gpu_kv_new(void *device, void **kv, const struct kv_options *o, size_t *bytes, struct errmsg *e)
+static enum err gpu_kv_new(void *device, void **kv, const struct kv_options *o, size_t *bytes,
+                           struct errmsg *e)
 {
     static const enum gpu_kv_type type_of[] = {GPU_KV_F16, GPU_KV_INT8};
     *kv = NULL;
     if ((size_t)o->type >= sizeof type_of / sizeof type_of[0])
         return err_set(e, ERR_UNSUPPORTED, "this KV type is not kept on a GPU; f16 and int8 are");
     if (o->head_dim % 16)
-        return err_set(e, ERR_UNSUPPORTED, "heads of %d elements: a GPU needs a multiple of 16", o->head_dim);
+        return err_set(e, ERR_UNSUPPORTED, "heads of %d elements: a GPU needs a multiple of 16",
+                       o->head_dim);
     struct gpu_kv *k = (struct gpu_kv *)xcalloc(1, sizeof *k);
     k->o = *o;
     k->view = kv_view_of(type_of[o->type], o->n_kv_heads, o->head_dim, o->block_tokens);
@@ -291,7 +316,8 @@ static enum err gpu_kv_new(void *device, void **kv, const struct kv_options *o, 
     if (!k->view.layer) {
         size_t want = k->bytes;
         mem_free(k);
-        return err_set(e, ERR_FULL, "no GPU memory for %d KV blocks of %d tokens (%zu bytes)", o->n_blocks, o->block_tokens, want);
+        return err_set(e, ERR_FULL, "no GPU memory for %d KV blocks of %d tokens (%zu bytes)",
+                       o->n_blocks, o->block_tokens, want);
     }
     cudaMemsetAsync(k->view.layer, 0, k->bytes, ((struct gpu *)device)->stream);
     *bytes = k->bytes;
@@ -311,7 +337,9 @@ static size_t gpu_kv_block_bytes(const void *kv)
 static void gpu_kv_copy(void *device, void *kv, int dst, int src, int n_tokens)
 {
     const struct gpu_kv *k = (const struct gpu_kv *)kv;
-    if (n_tokens) launch_kv_copy(k->view, k->o.n_layers, k->layer_bytes, dst, src, n_tokens, ((struct gpu *)device)->stream);
+    if (n_tokens)
+        launch_kv_copy(k->view, k->o.n_layers, k->layer_bytes, dst, src, n_tokens,
+                       ((struct gpu *)device)->stream);
 }
 /* A block's layers lie layer_bytes apart; on the host they are one piece. */
 static void gpu_kv_read(void *device, const void *kv, int block, void *host)
@@ -319,7 +347,9 @@ static void gpu_kv_read(void *device, const void *kv, int block, void *host)
     const struct gpu_kv *k = (const struct gpu_kv *)kv;
     struct gpu *g = (struct gpu *)device;
     size_t n = k->view.block_bytes;
-    note(g, "reading a KV block", cudaMemcpy2DAsync(host, n, k->view.layer + (size_t)block * n, k->layer_bytes, n, (size_t)k->o.n_layers, cudaMemcpyDeviceToHost, g->stream));
+    note(g, "reading a KV block",
+         cudaMemcpy2DAsync(host, n, k->view.layer + (size_t)block * n, k->layer_bytes, n,
+                           (size_t)k->o.n_layers, cudaMemcpyDeviceToHost, g->stream));
     note(g, "reading a KV block", cudaStreamSynchronize(g->stream));
 }
 static void gpu_kv_write(void *device, void *kv, int block, const void *host)
@@ -327,7 +357,8 @@ static void gpu_kv_write(void *device, void *kv, int block, const void *host)
     const struct gpu_kv *k = (const struct gpu_kv *)kv;
     size_t n = k->view.block_bytes;
     for (int l = 0; l < k->o.n_layers; l++)
-        upload((struct gpu *)device, k->view.layer + (size_t)l * k->layer_bytes + (size_t)block * n, (const uint8_t *)host + (size_t)l * n, n);
+        upload((struct gpu *)device, k->view.layer + (size_t)l * k->layer_bytes + (size_t)block * n,
+               (const uint8_t *)host + (size_t)l * n, n);
 }
 
 /* ---- positions, tables, attention ---- */
@@ -352,9 +383,11 @@ static void gpu_set_rows(void *device, const void *kv, const struct kv_rows *row
     int32_t *host = (int32_t *)xcalloc(ints, sizeof *host);
     memcpy(host, rows->pos, (size_t)n * sizeof *host);
     memcpy(host + n, rows->seq, (size_t)n * sizeof *host);
-    for (int i = 0; i < n; i++) { /* only what is in use: a caller's table may be shorter than stride */
+    for (int i = 0; i < n;
+         i++) { /* only what is in use: a caller's table may be shorter than stride */
         int32_t *to = host + 2 * n + (size_t)rows->seq[i] * (size_t)stride;
-        memcpy(to, rows->block_table[rows->seq[i]], (size_t)(rows->pos[i] / block_tokens + 1) * sizeof *to);
+        memcpy(to, rows->block_table[rows->seq[i]],
+               (size_t)(rows->pos[i] / block_tokens + 1) * sizeof *to);
     }
     int32_t *on = (int32_t *)need(g, &g->rows, ints * sizeof *host);
     if (on) upload(g, on, host, ints * sizeof *host);
@@ -364,7 +397,8 @@ static void gpu_set_rows(void *device, const void *kv, const struct kv_rows *row
     g->n_plans = 0;
 }
 
-static void gpu_rope_store(void *device, void *kv, const struct rope_store *p, const struct rope_table *rope)
+static void gpu_rope_store(void *device, void *kv, const struct rope_store *p,
+                           const struct rope_table *rope)
 {
     struct gpu *g = (struct gpu *)device;
     struct gpu_kv *k = (struct gpu_kv *)kv;
@@ -385,7 +419,8 @@ static const struct plan *plan_for(struct gpu *g, int group, int window)
     size_t tiles = (size_t)most * sizeof(struct attend_tile), splits = (size_t)n * sizeof(int32_t);
     uint8_t *host = (uint8_t *)xcalloc(1, tiles + splits);
     p->window = window;
-    p->n_tiles = attend_plan(n, g->host.pos, g->host.seq, group, window, (struct attend_tile *)host, (int32_t *)(host + tiles), &p->splits_max);
+    p->n_tiles = attend_plan(n, g->host.pos, g->host.seq, group, window, (struct attend_tile *)host,
+                             (int32_t *)(host + tiles), &p->splits_max);
     p->tiles_at = 0;
     p->splits_at = tiles;
     void *to = need(g, &p->area, tiles + splits);
@@ -400,15 +435,31 @@ static void gpu_attention(void *device, const void *kv, const struct attention *
     const struct gpu_kv *k = (const struct gpu_kv *)kv;
     const struct plan *plan = plan_for(g, p->n_heads / k->o.n_kv_heads, p->window);
     size_t vectors = (size_t)g->host.n_rows * (size_t)p->n_heads * (size_t)plan->splits_max;
-    float *parts = (float *)need(g, &g->parts, vectors * (size_t)(k->o.head_dim + 2) * sizeof(float));
+    float *parts =
+        (float *)need(g, &g->parts, vectors * (size_t)(k->o.head_dim + 2) * sizeof(float));
     if (g->failed.text[0]) return;
-    struct attend_args a = {k->view, g->view, (const struct attend_tile *)(plan->area.p + plan->tiles_at), p->n_heads, p->window, plan->splits_max, p->scale, p->softcap, p->q,
-                            parts, parts + vectors * (size_t)k->o.head_dim, p->out};
+    struct attend_args a = {k->view,
+                            g->view,
+                            (const struct attend_tile *)(plan->area.p + plan->tiles_at),
+                            p->n_heads,
+                            p->window,
+                            plan->splits_max,
+                            p->scale,
+                            p->softcap,
+                            p->q,
+                            parts,
+                            parts + vectors * (size_t)k->o.head_dim,
+                            p->out};
     a.kv.layer += (size_t)p->layer * k->layer_bytes;
-    launch_attention(a, plan->n_tiles, g->host.n_rows, (const int32_t *)(plan->area.p + plan->splits_at), g->stream);
+    launch_attention(a, plan->n_tiles, g->host.n_rows,
+                     (const int32_t *)(plan->area.p + plan->splits_at), g->stream);
 }
 
 extern "C" const struct device_ops cuda_device = {
-    "cuda", gpu_open, gpu_close, gpu_memory, gpu_alloc, gpu_release, gpu_write, gpu_read,
-    gpu_weight_new, gpu_weight_free, gpu_embed, gpu_linear, gpu_rmsnorm, gpu_add, gpu_scale, gpu_take_rows,
-    gpu_kv_new, gpu_kv_free, gpu_kv_block_bytes, gpu_kv_copy, gpu_kv_read, gpu_kv_write, gpu_set_rows, gpu_rope_store, gpu_attention};
+    "cuda",         gpu_open,        gpu_close,          gpu_memory,
+    gpu_alloc,      gpu_release,     gpu_write,          gpu_read,
+    gpu_weight_new, gpu_weight_free, gpu_embed,          gpu_linear,
+    gpu_rmsnorm,    gpu_add,         gpu_scale,          gpu_take_rows,
+    gpu_kv_new,     gpu_kv_free,     gpu_kv_block_bytes, gpu_kv_copy,
+    gpu_kv_read,    gpu_kv_write,    gpu_set_rows,       gpu_rope_store,
+    gpu_attention};
