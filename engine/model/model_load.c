@@ -44,13 +44,16 @@ static enum err load_weight(struct model *m, struct weight **out, const struct g
     return code ? err_prefix(e, code, "tensor " STR_FMT, STR_ARG(t->name)) : OK;
 }
 
-/* f32 values where the backend computes; NULL without a tensor, and when the device has no memory (the forward pass then fails). */
+/* f32 values where the backend computes; NULL without a tensor, and when the device has no memory (m->no_memory then). */
 static float *vector_of(struct model *m, const struct gguf_tensor *t)
 {
     float *host = t ? tensor_to_f32(t) : NULL, *v;
     if (!host || !backend_on_device(m->be)) return host;
     v = backend_floats(m->be, (size_t)t->dims[0]);
-    if (v) backend_write(m->be, v, host, (size_t)t->dims[0]);
+    if (v)
+        backend_write(m->be, v, host, (size_t)t->dims[0]);
+    else
+        m->no_memory = true;
     mem_free(host);
     return v;
 }
@@ -94,6 +97,8 @@ static enum err load_weights(struct model *m, struct errmsg *e)
     m->layers = xcalloc((size_t)p->n_layer, sizeof *m->layers);
     for (int i = 0; i < p->n_layer && !code; i++)
         code = load_layer(m, &m->layers[i], &p->layers[i], e);
+    if (!code && m->no_memory)
+        code = err_set(e, ERR_FULL, "no memory on the device for norms and biases");
     return code;
 }
 

@@ -43,6 +43,7 @@ struct model {
     float *k, *v;     /* [rows][n_kv_head*head_dim] */
     float *gate, *up; /* [rows][n_ff] */
     float *logits;    /* [rows][n_vocab] on a device, else NULL */
+    bool no_memory;   /* a vector did not fit on the device */
     float *back;      /* [rows][n_embd] or NULL: what is normalised before it joins x */
     int32_t *out_pos,
         *out_seq; /* [rows] positions and sequences of the rows whose logits are wanted */
