@@ -13,7 +13,6 @@ foreach(s ${srcs} "${CMAKE_SOURCE_DIR}/tests/cuda_emu/test_emu.cpp")
     set_target_properties(unit_cuda_${n} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/unit")
     target_link_libraries(unit_cuda_${n} PRIVATE deja_cuda_emu deja_model)
     target_compile_definitions(unit_cuda_${n} PRIVATE "SOURCE_DIR=\"${CMAKE_SOURCE_DIR}\"")
-    target_compile_options(unit_cuda_${n} PRIVATE -Wno-shadow) # C names a struct and a function alike
     add_test(NAME cuda/${n} COMMAND unit_cuda_${n})
     add_dependencies(unit_tests unit_cuda_${n})
 endforeach()

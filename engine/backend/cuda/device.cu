@@ -304,8 +304,8 @@ static enum err gpu_kv_new(void *device, void **kv, const struct kv_options *o, 
     *kv = NULL;
     if ((size_t)o->type >= sizeof type_of / sizeof type_of[0])
         return err_set(e, ERR_UNSUPPORTED, "this KV type is not kept on a GPU; f16 and int8 are");
-    if (o->head_dim % 16)
-        return err_set(e, ERR_UNSUPPORTED, "heads of %d elements: a GPU needs a multiple of 16",
+    if (o->head_dim % 8)
+        return err_set(e, ERR_UNSUPPORTED, "heads of %d elements: a GPU needs a multiple of 8",
                        o->head_dim);
     struct gpu_kv *k = (struct gpu_kv *)xcalloc(1, sizeof *k);
     k->o = *o;

@@ -66,7 +66,7 @@ void launch_kv_copy(const struct kv_view &kv, int n_layers, size_t layer_bytes, 
 enum gpu_kv_type { GPU_KV_F16, GPU_KV_INT8, GPU_KV_E4M3 };
 struct kv_view { /* of one layer */
     enum gpu_kv_type type;
-    int n_heads, head_dim, block_tokens; /* head_dim a multiple of 16, at most 256 */
+    int n_heads, head_dim, block_tokens; /* head_dim a multiple of 8, at most 256 */
     size_t block_bytes, head_bytes, v_at, scale_at;
     uint8_t *layer;
 };

@@ -78,10 +78,10 @@ KERNEL kv_copy_tokens(struct kv_view kv, size_t layer_bytes, int dst, int src, i
                   blockIdx.y * kv.head_bytes;
     const uint8_t *from = kv.layer + blockIdx.x * layer_bytes + (size_t)src * kv.block_bytes +
                           blockIdx.y * kv.head_bytes;
-    size_t n = (size_t)n_tokens * (size_t)kv.head_dim * (kv.type == GPU_KV_F16 ? 2 : 1) / 16;
+    size_t n = (size_t)n_tokens * (size_t)kv.head_dim * (kv.type == GPU_KV_F16 ? 2 : 1) / 8;
     for (size_t i = threadIdx.x; i < n; i += ROWS_THREADS) {
-        ((uint4 *)to)[i] = ((const uint4 *)from)[i];
-        ((uint4 *)(to + kv.v_at))[i] = ((const uint4 *)(from + kv.v_at))[i];
+        ((uint2 *)to)[i] = ((const uint2 *)from)[i];
+        ((uint2 *)(to + kv.v_at))[i] = ((const uint2 *)(from + kv.v_at))[i];
     }
     if (kv.type == GPU_KV_F16) return;
     for (int i = (int)threadIdx.x; i < n_tokens; i += ROWS_THREADS)

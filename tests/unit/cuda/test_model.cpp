@@ -2,6 +2,7 @@
  * their batch, blocks that survive the way to the host and back, and what happens without a device or without memory. */
 #include <string>
 
+#pragma GCC diagnostic ignored "-Wshadow" /* C names a struct and a function alike */
 extern "C" {
 #include "engine/backend/backend.h"
 #include "engine/backend/device.h"
@@ -77,27 +78,42 @@ static int32_t likeliest(const sequence &s)
     return (int32_t)best;
 }
 
-static std::vector<int32_t> greedy(struct model *m, int i, int n)
+/* Says n tokens greedily on the CPU and follows them on the device. Both round activations, in their own ways, so where the device would
+ * have said another token the two must have been all but equal: their difference counts in standard deviations of the logits. */
+static double disagreement(struct model *cpu, struct model *gpu, int i, int n)
 {
-    sequence s = prompt(i, 6 * i);
-    std::vector<int32_t> said;
+    sequence a = prompt(i, 6 * i), b = a;
+    double worst = 0;
     for (int k = 0; k < n; k++) {
-        step(m, {&s});
-        said.push_back(likeliest(s));
-        s.tokens.push_back(said.back());
+        step(cpu, {&a});
+        step(gpu, {&b});
+        double mean = 0, square = 0, count = (double)a.logits.size();
+        for (float v : a.logits)
+            mean += v / count, square += v * v / count;
+        size_t best = (size_t)likeliest(a), other = (size_t)likeliest(b);
+        worst = fmax(worst, (a.logits[best] - a.logits[other]) / sqrt(square - mean * mean));
+        a.tokens.push_back((int32_t)best);
+        b.tokens.push_back((int32_t)best);
     }
-    return said;
+    return worst;
 }
 
 TEST(the_same_greedy_tokens_as_the_cpu_backend)
 {
     backend_register(&cuda_device);
-    for (const char *file : {"tiny-llama-f32.gguf", "tiny-llama-mixed.gguf", "tiny-qwen2-k.gguf",
-                             "tiny-qwen3.gguf", "tiny-gemma2.gguf", "tiny-gemma3.gguf"}) {
-        struct model *cpu = open_model(file, nullptr), *gpu = open_model(file, "cuda");
-        for (int i = 0; i < 3; i++)
-            CHECK_AT(greedy(cpu, i, 16) == greedy(gpu, i, 16), "%s, prompt %d: other tokens", file,
-                     i);
+    static const struct {
+        const char *file;
+        double most; /* float32 weights: no other token at all */
+    } models[] = {{"tiny-llama-f32.gguf", 0}, {"tiny-llama-mixed.gguf", 0.1},
+                  {"tiny-qwen2-k.gguf", 0.1}, {"tiny-qwen3.gguf", 0.1},
+                  {"tiny-gemma2.gguf", 0.1},  {"tiny-gemma3.gguf", 0.1}};
+    for (auto &t : models) {
+        struct model *cpu = open_model(t.file, nullptr), *gpu = open_model(t.file, "cuda");
+        for (int i = 0; i < 3; i++) {
+            double worst = disagreement(cpu, gpu, i, t.most > 0 ? 5 : 16);
+            CHECK_AT(worst <= t.most, "%s, prompt %d: %.3f standard deviations between the tokens",
+                     t.file, i, worst);
+        }
         model_close(cpu);
         model_close(gpu);
     }
