@@ -82,7 +82,7 @@ static enum err load_layer(struct model *m, struct layer *l, const struct plan_l
         (code = load_matrix(m, &l->up, &p->up, e)) ||
         (code = load_matrix(m, &l->down, &p->down, e)))
         return code;
-    if (m->kv_type != KV_F16)
+    if (m->kv_type != KV_F16 && !backend_on_device(m->be))
         l->k_spread = kv_spread_new(&m->plan, p, l->attn_norm, l->k_norm, l->k.bias);
     return OK;
 }
