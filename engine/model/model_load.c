@@ -322,6 +322,8 @@ enum err model_adapter_add(struct model *m, const char *path, float scale, int *
     struct lora *l;
     if (m->n_adapters == MODEL_ADAPTERS_MAX)
         return err_set(e, ERR_FULL, "%s: a model takes %d adapters", path, MODEL_ADAPTERS_MAX);
+    if (backend_on_device(m->be))
+        return err_set(e, ERR_UNSUPPORTED, "%s: adapters run on the CPU only", path);
     enum err code = lora_open(&l, m->be, &m->plan, path, scale, e);
     if (code) return code;
     if ((code = grow_lora_scratch(m, lora_rank_max(l), e))) {
