@@ -1,8 +1,8 @@
 /* device.h - what an accelerator offers behind backend.h: one table of functions. backend.c and its siblings send every call there when a
  * backend was opened on a device; activations, norms and weights are then in the device's memory, and only backend_write,
  * backend_read, token ids, positions and block tables cross over.
- * Calls only enqueue work unless they hand something to the host; an error of the device shows at the next read, which says so, and from then on
- * every read fails. Threading: as backend.h, the step thread alone.
+ * Calls only enqueue work unless they hand something to the host; an error of the device shows at the next read, which says so,
+ * and from then on every read fails. Threading: as backend.h, the step thread alone.
  * Private to engine/backend and its device folders. */
 #ifndef DEJA_ENGINE_BACKEND_DEVICE_H
 #define DEJA_ENGINE_BACKEND_DEVICE_H
