@@ -16,6 +16,10 @@ const char *const guard_names[] = {
     "question",      "modality",   "tense",    "antonym",       "order",    "subject",
     "replaced_word", "added_word", "link",     "no_content",    NULL};
 
+/* From here on two questions are one sentence but for a word, and what a guard says of that word stands: among 4,131 lines of questions
+ * that refuses 5 of 100 true rewordings and 22 of 100 near questions (0.5: 18 and 48; 0.9: 1 and 3). */
+static const float SAME_SENTENCE = 0.7f;
+
 struct guard {
     struct guard_lexicon *lexicon;
 };
@@ -123,7 +127,10 @@ void guard_check_without(const struct guard *g, uint64_t off, struct str query, 
     int shorter = c.align.weight_a + c.align.weight_b - longer;
     out->shared = longer ? (float)c.align.shared / (float)longer : 0;
     out->contained = shorter ? (float)c.align.shared / (float)shorter : 0;
-    if (any_refuses(&c, off)) return;
+    if (any_refuses(&c, off)) {
+        if (out->shared >= SAME_SENTENCE) out->hard |= out->fired;
+        return;
+    }
     bool explained = !c.align.n_left_a && !c.align.n_left_b && !c.align.moved;
     if (explained && !guard_ask_the_same(&c)) return;
     out->allowed = true;

@@ -16,9 +16,9 @@ struct guard_verdict {
     char detail
         [64]; /* what differs, for people; "" when allowed. Holds text of the questions: never logged at info */
     uint32_t fired; /* bit i: guard_names[i] has something against it, also after the first */
-    uint32_t
-        hard; /* of these, what no similarity outweighs: both name a number, time, date, currency or identifier and
-                    * not the same; another script or language; opposites in one sentence; the same words in another order */
+    /* of these, what no similarity outweighs: both name a number, time, date, currency or identifier and not the same; another script
+     * or language; opposites in one sentence; the same words in another order; anything, where most of the words are the same */
+    uint32_t hard;
     float shared;    /* 0..1: content in common, by weight, of the longer one */
     float contained; /* 0..1: of the shorter one */
     bool asks_alike; /* the same kind of question, as far as both say */
