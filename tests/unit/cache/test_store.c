@@ -34,7 +34,7 @@ TEST(the_least_recently_used_goes_first)
     CHECK_INT(pushed_out, 1);
     CHECK(store_get(s, (struct hash128){154, 2}) == NULL);
     CHECK(store_get(s, (struct hash128){77, 1}) != NULL);
-    CHECK(!store_put(s, make(5, 4000, 5), false)); /* never fits */
+    CHECK(!store_put(s, make(5, 20000, 5), false)); /* never fits */
     CHECK_INT(store_count(s), 3);
     store_free(s);
 }
