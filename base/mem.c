@@ -91,6 +91,20 @@ bool mem_populate(void *p, size_t n)
     return !n || !madvise(p, huge_round(n), MADV_POPULATE_WRITE);
 }
 
+void mem_touch(void *p, size_t n)
+{
+    enum { PAGE = 4096 };
+    uintptr_t from = (uintptr_t)p / PAGE * PAGE, to = ((uintptr_t)p + n + PAGE - 1) / PAGE * PAGE;
+    if (!p || !n) return;
+#ifdef MADV_POPULATE_WRITE
+    if (!madvise((void *)from, to - from, MADV_POPULATE_WRITE)) return;
+#endif
+    for (size_t at = 0; at < n; at += PAGE) {
+        volatile char *c = (char *)p + at;
+        *c = *c;
+    }
+}
+
 struct chunk {
     struct chunk *next;
     size_t used, cap;

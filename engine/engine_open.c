@@ -20,8 +20,17 @@ enum {
 
 enum {
     DISK_CLOSE_MS = 5000, /* what is computed and not yet saved gets this long */
-    DISK_HOST_BLOCKS = 128
+    DISK_HOST_BLOCKS = 128,
+    BLOCKS_MAX = 1 << 24
 };
+#ifdef DEJA_RARE /* everybody is in everybody's way */
+enum {
+    RARE_BLOCK = 2,
+    RARE_BLOCKS = 3, /* beyond what the longest sequence needs */
+    RARE_ROWS = 20,
+    RARE_HOST = 40
+};
+#endif
 
 static void model_forward_call(void *arg, const struct model_batch *b, float *logits)
 {
@@ -38,6 +47,10 @@ static void model_read_call(void *arg, int32_t block, void *to)
 static void model_write_call(void *arg, int32_t block, const void *from)
 {
     model_kv_write(arg, block, from);
+}
+static void model_touch_call(void *arg, int part, int n_parts)
+{
+    model_kv_touch(arg, part, n_parts);
 }
 static void model_close_call(void *arg)
 {
@@ -146,6 +159,30 @@ static int or_default(int v, int preset)
     return v > 0 ? v : preset;
 }
 
+/* How many KV blocks there are. */
+static enum err count_blocks(const struct engine_options *o, struct engine_sizes *s,
+                             uint64_t block_bytes, struct errmsg *e)
+{
+    uint64_t n = (o->kv_bytes ? o->kv_bytes : 512u << 20) / block_bytes,
+             one = ((uint64_t)s->max_len + (uint64_t)s->block_size - 1) / (uint64_t)s->block_size;
+    if (n < one && o->kv_bytes)
+        return err_set(e, ERR_RANGE,
+                       "kv_bytes %llu holds %llu tokens; one sequence of max_model_len %d "
+                       "needs %llu bytes",
+                       (unsigned long long)o->kv_bytes,
+                       (unsigned long long)(n * (uint64_t)s->block_size), s->max_len,
+                       (unsigned long long)(one * block_bytes));
+    if (n < one) n = one;
+    uint64_t useful =
+        one * (uint64_t)s->max_num_seqs * 4; /* beyond it only ever older prefixes would be kept */
+    if (!o->kv_bytes && n > useful) n = useful;
+#ifdef DEJA_RARE
+    if (!o->kv_bytes) n = one + RARE_BLOCKS;
+#endif
+    s->n_blocks = n > BLOCKS_MAX ? BLOCKS_MAX : (int)n;
+    return OK;
+}
+
 /* Every size from options and the file's header, before weights are read, so that a wrong one costs
  * no loading time. */
 enum err engine_resolve_sizes(const struct engine_options *o, struct engine_sizes *s,
@@ -178,6 +215,10 @@ enum err engine_resolve_sizes(const struct engine_options *o, struct engine_size
         return err_set(e, ERR_RANGE, "max_model_len %d is over the model's context of %d positions",
                        s->max_len, context);
     if (s->max_len < 2) return err_set(e, ERR_RANGE, "max_model_len %d is below 2", s->max_len);
+#ifdef DEJA_RARE
+    s->block_size = RARE_BLOCK;
+    s->max_batch = RARE_ROWS;
+#endif
     if (s->max_batch < s->max_num_seqs) s->max_batch = s->max_num_seqs;
     if (o->speculation.n_max < 0 || o->speculation.n_max > SCHED_DRAFT_MAX)
         return err_set(e, ERR_RANGE, "at most %d tokens are guessed ahead, not %d", SCHED_DRAFT_MAX,
@@ -187,26 +228,7 @@ enum err engine_resolve_sizes(const struct engine_options *o, struct engine_size
         s->draft_rows = s->max_batch - s->max_num_seqs;
     s->prompt_rows = or_default(o->prompt_rows_decoding, 0);
     s->step_target_us = 1000.0 * or_default(o->step_target_ms, 30);
-    uint64_t bytes = o->kv_bytes ? o->kv_bytes : 512u << 20,
-             block_bytes = per_token * (uint64_t)s->block_size;
-    uint64_t one = ((uint64_t)s->max_len + (uint64_t)s->block_size - 1) / (uint64_t)s->block_size,
-             n = bytes / block_bytes;
-    if (n < one) {
-        if (o->kv_bytes)
-            return err_set(e, ERR_RANGE,
-                           "kv_bytes %llu holds %llu tokens; one sequence of max_model_len %d "
-                           "needs %llu bytes",
-                           (unsigned long long)bytes,
-                           (unsigned long long)(n * (uint64_t)s->block_size), s->max_len,
-                           (unsigned long long)(one * block_bytes));
-        n = one;
-    }
-    uint64_t useful =
-        one * (uint64_t)s->max_num_seqs * 4; /* beyond it only ever older prefixes would be kept */
-    if (!o->kv_bytes && n > useful) n = useful;
-    if (n > 1 << 24) n = 1 << 24;
-    s->n_blocks = (int)n;
-    return OK;
+    return count_blocks(o, s, per_token * (uint64_t)s->block_size, e);
 }
 
 static enum err open_speculator(struct speculator **out, const struct engine_options *o,
@@ -268,7 +290,10 @@ enum err engine_open(struct engine **out, const struct engine_options *o, struct
     if (code) return code;
     const struct model_info *info = model_info(m);
     uint64_t n_host = o->swap_bytes / model_kv_block_bytes(m);
-    size.n_host = n_host > 1 << 24 ? 1 << 24 : (int)n_host;
+    size.n_host = n_host > BLOCKS_MAX ? BLOCKS_MAX : (int)n_host;
+#ifdef DEJA_RARE
+    if (size.n_host > RARE_HOST) size.n_host = RARE_HOST;
+#endif
     if (o->disk_dir && *o->disk_dir) {
         size.disk_dir = o->disk_dir;
         size.disk_bytes = o->disk_bytes;
@@ -283,6 +308,7 @@ enum err engine_open(struct engine **out, const struct engine_options *o, struct
                                .kv_read = model_read_call,
                                .kv_write = model_write_call,
                                .block_bytes = model_kv_block_bytes(m),
+                               .kv_touch = model_touch_call,
                                .close = model_close_call,
                                .info = info,
                                .gguf = model_gguf(m),

@@ -21,6 +21,7 @@ struct engine_forward {
     void (*kv_read)(void *arg, int32_t block, void *to);
     void (*kv_write)(void *arg, int32_t block, const void *from);
     size_t block_bytes;
+    void (*kv_touch)(void *arg, int part, int n_parts); /* NULL = nothing to touch */
     void (*close)(void *arg);
     /* Tests: what c may say after tokens[n_tokens], instead of the speculator's guess: at most SCHED_DRAFT_MAX ids into out, returns
      * how many. NULL: the speculator's. */

@@ -7,12 +7,6 @@
 
 #include "base/json.h"
 
-#ifdef DEJA_RARE
-enum { BLOCK_MIN = 2 };
-#else
-enum { BLOCK_MIN = 8 };
-#endif
-
 static const struct conf_row rows[] = {
     {"model", CONF_STR, "", 0, 4096, "", 0,
      "GGUF file of the language model (architectures: docs/models.md)", "m"},
@@ -35,14 +29,14 @@ static const struct conf_row rows[] = {
     {"step_target_ms", CONF_INT, "30", 1, 10000, "ms", 0,
      "longest step while answers are streamed: less = smoother streams, more = faster prompts",
      NULL},
-    {"block_size", CONF_INT, "16", BLOCK_MIN, 64, "tokens", 0,
-     "tokens of one KV block: a power of two", NULL},
+    {"block_size", CONF_INT, "16", 8, 64, "tokens", 0, "tokens of one KV block: a power of two",
+     NULL},
     {"kv_cache_dtype", CONF_STR, "auto", 0, 8, "", 0,
      "how K and V are kept: f16, int8 (half the memory) or k8v4 (K in 8 bits, V in 4); auto = f16",
      NULL},
     {"kv_bytes", CONF_INT, "0", 0, 1e15, "bytes", 0,
      "memory of the KV cache; 0 = 512 MiB, at least one full-length sequence", NULL},
-    {"swap_space", CONF_FLOAT, "0.25", 0, 1048576, "GiB", 0,
+    {"swap_space", CONF_FLOAT, "0.125", 0, 1048576, "GiB", 0,
      "host memory for KV blocks that the pool gives up: preempted requests and older prefixes come "
      "back from there; 0 = none",
      NULL},

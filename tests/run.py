@@ -15,9 +15,11 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, "build", "dev")
+RARE = os.path.join(ROOT, "build", "rare", "deja")      # tiny limits, so that rare paths are common
 TSAN = os.path.join(ROOT, "build", "tsan")              # the tests of threaded code, once more under the thread sanitizer
+RARE_TESTS = ("test_engine_", "test_speculation")
 LINE = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.M)
-LIMIT_S = {"unit": 300, "tsan": 300, "integration": 600, "check": 120, "cuda": 900}
+LIMIT_S = {"unit": 300, "tsan": 300, "integration": 600, "rare": 600, "check": 120, "cuda": 900}
 
 
 def programs(what):
@@ -34,7 +36,10 @@ def programs(what):
     if what in ("integration", "all"):
         for n in sorted(os.listdir(os.path.join(ROOT, "tests", "integration"))):
             if n.startswith("test_") and n.endswith(".py"):
-                yield "integration", n[:-3], [sys.executable, "-m", "unittest", "-v", f"tests.integration.{n[:-3]}"]
+                cmd = [sys.executable, "-m", "unittest", "-v", f"tests.integration.{n[:-3]}"]
+                yield "integration", n[:-3], cmd
+                if n.startswith(RARE_TESTS) and os.path.exists(RARE):
+                    yield "rare", n[:-3], cmd
 
 
 def unittest_counts(text):
@@ -56,7 +61,7 @@ def run(kind, name, cmd, env):
     except subprocess.TimeoutExpired as e:
         out, rc = (e.stdout or b"").decode("utf8", "replace") + f"\n(ended after {LIMIT_S[kind]} s)\n", -1
     found = LINE.findall(out)
-    if kind == "integration":
+    if kind in ("integration", "rare"):
         counts = unittest_counts(out)
     else:
         counts = tuple(int(x or 0) for x in found[-1]) if found else None
@@ -97,7 +102,7 @@ def main():
             print(f"FAIL {kind}/{name}: {cmd[0]} is not there")
             total[1] += 1
             continue
-        c = run(kind, name, cmd, env)
+        c = run(kind, name, cmd, dict(env, DEJA_BIN=RARE) if kind == "rare" else env)
         total = [a + b for a, b in zip(total, c)]
         if c[1]:
             broken.append(name)

@@ -176,6 +176,10 @@ void backend_attention(struct backend *be, const struct kv *kv, const struct kv_
 
 /* The first n_tokens positions of block src to block dst, all layers (copy-on-write of a shared tail). */
 void kv_copy(struct kv *kv, int dst_block, int src_block, int n_tokens);
+/* The part-th of n_parts parts of the store: has the kernel give its pages now (mem_touch). Parts may be touched on different threads,
+ * before
+ * anybody uses the store. */
+void kv_touch(struct kv *kv, int part, int n_parts);
 /* Element types and layout, for telling stored blocks apart: changes with either. Static text. */
 const char *kv_layout_name(const struct kv *kv);
 /* Bytes of one block (all layers), for swapping to host memory or disk. to/from hold kv_block_bytes(kv) bytes. */

@@ -105,6 +105,14 @@ void kv_free(struct kv *kv)
     mem_free(kv);
 }
 
+void kv_touch(struct kv *kv, int part, int n_parts)
+{
+    size_t from = kv->bytes / (size_t)n_parts * (size_t)part,
+           to = part + 1 < n_parts ? kv->bytes / (size_t)n_parts * ((size_t)part + 1)
+                                   : kv->bytes + KV_SLACK_BYTES;
+    mem_touch(kv->p + from, to - from);
+}
+
 size_t kv_bytes(const struct kv *kv)
 {
     return kv->bytes;

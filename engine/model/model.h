@@ -79,6 +79,8 @@ void model_forward(struct model *m, const struct model_batch *b, float *logits);
 
 /* Copies the first n_tokens positions of one block to another (copy-on-write of a shared tail). */
 void model_kv_copy(struct model *m, int32_t dst_block, int32_t src_block, int n_tokens);
+/* As kv_touch in backend.h. */
+void model_kv_touch(struct model *m, int part, int n_parts);
 /* Names everything but the file that makes one engine's blocks unfit for another: element types, layout, instruction set. Static text. */
 const char *model_kv_format(const struct model *m);
 /* A whole block to or from model_kv_block_bytes of the caller's memory. Only blocks of the same model file and the same layout of KV may be

@@ -191,6 +191,11 @@ void model_forward(struct model *m, const struct model_batch *b, float *logits)
     output_head(m, rows.n_rows, logits);
 }
 
+void model_kv_touch(struct model *m, int part, int n_parts)
+{
+    kv_touch(m->kv, part, n_parts);
+}
+
 const char *model_kv_format(const struct model *m)
 {
     return m->kv_format;

@@ -120,4 +120,19 @@ TEST(str_find_and_next_walk_a_slice)
     CHECK(!str_next(&s, ',', &head));
 }
 
+TEST(touched_memory_is_there_and_keeps_what_it_holds)
+{
+    enum { N = 5 << 20 };
+    char *p = mem_alloc_huge(N);
+    REQUIRE(p);
+    p[0] = 1;
+    p[123457] = 2;
+    p[N - 1] = 3;
+    mem_touch(p, N);
+    mem_touch(p + 123456, 2); /* anywhere within a page */
+    mem_touch(NULL, 0);
+    CHECK(p[0] == 1 && p[123457] == 2 && p[N - 1] == 3 && !p[7777]);
+    mem_free_huge(p, N);
+}
+
 TEST_MAIN()

@@ -1,14 +1,29 @@
 /* Goal: whatever arrives, is cancelled, forked, displaced or preempted, every sequence ends exactly
  * once, with the text it would have had alone, and no invariant is ever broken. Method: seeded
  * random traffic against the scheduler with a pretended model whose output depends on every cell
- * read through the block tables (fake_kv.h); sched_check after each step. */
+ * read through the block tables (fake_kv.h); sched_check after each step; a naive list of all texts ever
+ * computed says what may at most have been found in a cache; a pretended disk takes and gives back blocks as the disk tier does.
+ * A million operations, each followed by the check; twenty with DEJA_LONG=1. */
 #include "base/rng.h"
 #include "fake_kv.h"
 
 enum { LIVE_MAX = 96, LEN_MAX = 120, VOCAB = 50 };
 
+enum { PAST_MAX = 3000, DISK_MAX = 64 };
+
+struct past { /* a text that was computed, naively kept */
+    struct prefix_scope scope;
+    int n;
+    int32_t tokens[LEN_MAX + 8];
+};
+struct saved { /* a block on the pretended disk */
+    struct hash128 id, parent;
+    int32_t tokens[16];
+    struct fake_cell cells[16];
+};
 struct one {
     bool live;
+    struct prefix_scope scope;
     int seq, n_prompt, limit, choice, want;
     int32_t tokens[LEN_MAX + 8];
 };
@@ -19,7 +34,10 @@ struct world {
     struct batch *b;
     struct sched_options o;
     struct one one[LIVE_MAX];
-    int submitted, ended, cancelled, forks, accepted;
+    int submitted, ended, cancelled, forks, accepted, n_past, n_disk, fetched;
+    uint64_t ops;
+    struct past past[PAST_MAX];
+    struct saved disk[DISK_MAX];
     uint64_t now_ms, rows;
     int32_t docs[4][LEN_MAX];
 };
@@ -68,13 +86,59 @@ static void submit(struct world *w)
             CHECK_INT(e, never ? ERR_TOO_LARGE : ERR_FULL);
             return;
         }
+        w->ops++;
         x->live = true;
+        x->scope = scope;
         x->n_prompt = n_prompt;
         x->choice = c;
         x->want = want;
         w->submitted++;
         if (!c) first = x->seq;
     }
+}
+
+static bool same_scope(const struct prefix_scope *a, const struct prefix_scope *b)
+{
+    return hash_eq(a->salt, b->salt) && hash_eq(a->adapter, b->adapter);
+}
+
+static int common(const int32_t *a, int n_a, const int32_t *b, int n_b)
+{
+    int n = 0;
+    while (n < n_a && n < n_b && a[n] == b[n])
+        n++;
+    return n;
+}
+
+/* x is about to leave: what it found in a cache is a beginning that somebody of its scope has had. */
+static void leave(struct world *w, struct one *x)
+{
+    int n = sched_n_tokens(w->s, x->seq), cached = sched_cached_tokens(w->s, x->seq), most = 0;
+    for (int i = 0; i < w->n_past && most < cached; i++) {
+        const struct past *p = &w->past[i];
+        if (same_scope(&p->scope, &x->scope)) {
+            int k = common(x->tokens, n, p->tokens, p->n);
+            most = k > most ? k : most;
+        }
+    }
+    for (int i = 0; i < LIVE_MAX && most < cached; i++) {
+        const struct one *o = &w->one[i];
+        if (!o->live || o == x || !same_scope(&o->scope, &x->scope)) continue;
+        int k = common(x->tokens, n, o->tokens, sched_n_tokens(w->s, o->seq));
+        most = k > most ? k : most;
+    }
+    CHECK_AT(cached <= most || w->n_past == PAST_MAX,
+             "%d tokens cached, %d were ever computed in its scope", cached, most);
+    if (w->n_past < PAST_MAX) {
+        struct past *p = &w->past[w->n_past++];
+        p->scope = x->scope;
+        p->n = n;
+        memcpy(p->tokens, x->tokens, (size_t)n * sizeof *p->tokens);
+    }
+    sched_remove(w->s, x->seq);
+    x->live = false;
+    w->ended++;
+    w->ops++;
 }
 
 /* The hashes of seq's rows[1 + n_draft]: takes what the draft got right and one more token. */
@@ -93,10 +157,8 @@ static void got(struct world *w, int seq, const uint64_t *rows, int n_draft)
     int some = 1 + below(w, k + 1); /* a stop string in the middle */
     bool stop = below(w, 40) == 0;
     sched_accept(w->s, seq, said, stop ? some : k + 1);
-    if (sched_n_tokens(w->s, seq) < x->limit && !stop) return;
-    sched_remove(w->s, seq);
-    x->live = false;
-    w->ended++;
+    w->ops++;
+    if (sched_n_tokens(w->s, seq) >= x->limit || stop) leave(w, x);
 }
 
 /* Drafts of any length, right up to a random token. */
@@ -112,17 +174,44 @@ static void draft_some(struct world *w)
             ahead[n + k] =
                 below(w, 5) ? fake_alone(ahead, n + k, VOCAB, x->choice) : below(w, VOCAB);
         sched_draft(w->s, x->seq, ahead + n, n_draft);
+        w->ops++;
     }
+}
+
+/* As the disk tier: saves some fresh blocks, brings some saved ones to the host. */
+static void use_disk(struct world *w)
+{
+    int bt = w->o.block_tokens;
+    struct block_name name;
+    kv_block b;
+    while (below(w, 3) && sched_next_fresh(w->s, &b, &name)) {
+        struct saved *d = &w->disk[w->n_disk++ % DISK_MAX];
+        *d = (struct saved){.id = name.id, .parent = name.parent};
+        memcpy(d->tokens, name.tokens, (size_t)bt * sizeof *d->tokens);
+        memcpy(d->cells, w->kv.cells + b * bt, (size_t)bt * sizeof *d->cells);
+        w->ops++;
+    }
+    struct shelf *host = sched_host(w->s);
+    if (!host || !w->n_disk || below(w, 3)) return;
+    const struct saved *d = &w->disk[below(w, w->n_disk < DISK_MAX ? w->n_disk : DISK_MAX)];
+    shelf_slot to = shelf_take(host);
+    name = (struct block_name){d->id, d->parent, d->tokens};
+    memcpy(w->kv.host + to * bt, d->cells, (size_t)bt * sizeof *d->cells);
+    w->fetched += shelf_enter(host, to, &name);
+    shelf_unpin(host, to);
+    w->ops++;
 }
 
 static void step(struct world *w)
 {
+    if (w->o.track_fresh && w->o.block_tokens <= 16) use_disk(w);
     if (w->o.draft_rows_max) draft_some(w);
     const struct sched_plan *p = sched_step(w->s, w->now_ms);
     const char *why = sched_check(w->s);
     if (why) CHECK_AT(false, "after planning: %s", why);
     if (p->n_rows > w->o.max_batch_rows)
         CHECK_AT(false, "%d rows in a step of %d", p->n_rows, w->o.max_batch_rows);
+    w->ops++;
     fake_moves(&w->kv, p);
     batch_fill(w->b, w->s, p);
     uint64_t hash[128];
@@ -146,15 +235,19 @@ static void cancel_some(struct world *w)
 {
     int i = below(w, LIVE_MAX);
     if (!w->one[i].live) return;
-    sched_remove(w->s, w->one[i].seq);
-    w->one[i].live = false;
+    leave(w, &w->one[i]);
     w->cancelled++;
-    w->ended++;
     const char *why = sched_check(w->s);
     if (why) CHECK_AT(false, "after a cancel: %s", why);
 }
 
-static void run(uint64_t seed, int n_steps, struct sched_stats *sum, int *forks, int *accepted)
+struct sum {
+    struct sched_stats st;
+    int forks, accepted, fetched;
+    uint64_t ops;
+};
+
+static void run(uint64_t seed, int n_steps, struct sum *sum)
 {
     struct world *w = xcalloc(1, sizeof *w);
     rng_seed(&w->r, seed);
@@ -171,6 +264,7 @@ static void run(uint64_t seed, int n_steps, struct sched_stats *sum, int *forks,
                                   .ageing_ms = 50,
                                   .prefix_caching = below(w, 5) > 0,
                                   .n_host = below(w, 3) ? 1 + below(w, 40) : 0,
+                                  .track_fresh = below(w, 2) > 0,
                                   .hash_seed = seed,
                                   .root = {seed, 1}};
     w->s = sched_new(&w->o);
@@ -197,16 +291,18 @@ static void run(uint64_t seed, int n_steps, struct sched_stats *sum, int *forks,
     CHECK_INT(w->ended, w->submitted);
     struct sched_stats st;
     sched_stats(w->s, &st);
-    sum->preemptions += st.preemptions;
-    sum->copies += st.copies;
-    sum->displaced += st.displaced;
-    sum->bypasses += st.bypasses;
-    sum->prefix_hit_tokens += st.prefix_hit_tokens;
-    sum->draft_rows += st.draft_rows;
-    sum->spills += st.spills;
-    sum->loads += st.loads;
-    *forks += w->forks;
-    *accepted += w->accepted;
+    sum->st.preemptions += st.preemptions;
+    sum->st.copies += st.copies;
+    sum->st.displaced += st.displaced;
+    sum->st.bypasses += st.bypasses;
+    sum->st.prefix_hit_tokens += st.prefix_hit_tokens;
+    sum->st.draft_rows += st.draft_rows;
+    sum->st.spills += st.spills;
+    sum->st.loads += st.loads;
+    sum->forks += w->forks;
+    sum->accepted += w->accepted;
+    sum->fetched += w->fetched;
+    sum->ops += w->ops;
     CHECK_INT(st.blocks_used, 0);
     CHECK_INT(st.running + st.waiting, 0);
     if (check_failures)
@@ -222,21 +318,24 @@ static void run(uint64_t seed, int n_steps, struct sched_stats *sum, int *forks,
 
 TEST(random_traffic_ends_exactly_once_with_the_text_of_a_lone_run)
 {
-    struct sched_stats sum = {0};
-    int forks = 0, accepted = 0;
-    for (uint64_t seed = 1; seed <= 300 && !check_failures; seed++)
-        run(seed, 400, &sum, &forks, &accepted);
+    struct sum sum = {0};
+    uint64_t want = getenv("DEJA_LONG") ? 20000000 : 1000000, seed = 1;
+    for (; sum.ops < want && !check_failures; seed++)
+        run(seed, 400, &sum);
+    printf("     %llu operations, seeds 1 to %llu\n", (unsigned long long)sum.ops,
+           (unsigned long long)seed - 1);
     /* the run is worth something only if the rare paths were taken */
-    CHECK(sum.preemptions > 1000);
-    CHECK(sum.copies > 1000);
-    CHECK(sum.displaced > 100);
-    CHECK(sum.bypasses > 100);
-    CHECK(sum.prefix_hit_tokens > 10000);
-    CHECK(forks > 100);
-    CHECK(sum.spills > 1000);
-    CHECK(sum.loads > 1000);
-    CHECK(accepted > 10000);
-    CHECK(sum.draft_rows > (uint64_t)accepted * 5 / 4); /* many were wrong */
+    CHECK(sum.st.preemptions > 1000);
+    CHECK(sum.st.copies > 1000);
+    CHECK(sum.st.displaced > 100);
+    CHECK(sum.st.bypasses > 100);
+    CHECK(sum.st.prefix_hit_tokens > 10000);
+    CHECK(sum.forks > 100);
+    CHECK(sum.st.spills > 1000);
+    CHECK(sum.st.loads > 1000);
+    CHECK(sum.fetched > 500);
+    CHECK(sum.accepted > 10000);
+    CHECK(sum.st.draft_rows > (uint64_t)sum.accepted * 5 / 4); /* many were wrong */
 }
 
 TEST_MAIN()
