@@ -60,6 +60,7 @@ struct choice {
     struct sampler *sampler;
     struct drafts *drafts; /* NULL without speculation */
     int n_drafted, n_accepted;
+    bool forced;                /* the draft in flight is what its form forces */
     struct grammar_state *form; /* where its text stands in the request's grammar; NULL = free */
     bool ended;
 };

@@ -121,7 +121,8 @@ static void sample(struct engine *g, struct choice *c, float *rows, int n_draft)
         g->count.accepted_tokens += (uint64_t)(n - !same);
         c->n_drafted += n_draft;
         c->n_accepted += n - !same;
-        if (c->drafts) speculator_checked(g->speculator, c->drafts, n_draft, n - !same);
+        if (c->drafts && !c->forced)
+            speculator_checked(g->speculator, c->drafts, n_draft, n - !same);
     }
     if (n) sched_accept(g->sched, c->seq, said, n);
     if (!more)

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/engine_private.h"
+#include "engine/grammar/grammar.h"
 #include "engine/kv_tier.h"
 
 enum {
@@ -172,13 +173,18 @@ static bool decodes(const struct choice *c)
     return c->seq >= 0 && c->n_generated > 0;
 }
 
-static int draft(struct engine *g, const struct choice *c, const struct speculator_step *step,
+/* What a form forces is sure, so it is worth its rows whatever a speculator thinks. */
+static int draft(struct engine *g, struct choice *c, const struct speculator_step *step,
                  int32_t *out)
 {
     const int32_t *tokens = sched_tokens(g->sched, c->seq);
     int n = sched_n_tokens(g->sched, c->seq), left = sched_limit(g->sched, c->seq) - n - 1;
-    if (g->model.draft) return g->model.draft(g->model.arg, c, tokens, n, out);
     if (left > SCHED_DRAFT_MAX) left = SCHED_DRAFT_MAX;
+    int n_forced = c->form ? grammar_draft(g->forms, c->form, out, left) : 0;
+    c->forced = n_forced > 0;
+    if (c->forced) return n_forced;
+    if (g->model.draft) return g->model.draft(g->model.arg, c, tokens, n, out);
+    if (!g->speculator) return 0;
     return speculator_draft(g->speculator, c->drafts, step, tokens, n, out, left);
 }
 
@@ -190,9 +196,9 @@ static void propose(struct engine *g)
         for (int i = 0; i < r->n_choices; i++)
             step.n_seqs += decodes(&r->choices[i]);
     step.n_rows = step.n_seqs;
-    for (const struct request *r = g->live; r; r = r->next)
+    for (struct request *r = g->live; r; r = r->next)
         for (int i = 0; i < r->n_choices; i++) {
-            const struct choice *c = &r->choices[i];
+            struct choice *c = &r->choices[i];
             if (!decodes(c) || step.n_rows - step.n_seqs >= g->size.draft_rows) continue;
             int n = draft(g, c, &step, tokens);
             sched_draft(g->sched, c->seq, tokens, n);
@@ -316,7 +322,7 @@ static void keep_pace(struct engine *g, const struct sched_plan *plan, double us
 static bool step(struct engine *g)
 {
     uint64_t start_us = clock_us();
-    if (g->model.draft || g->speculator) propose(g);
+    if (g->size.draft_rows) propose(g);
     uint64_t planned_us = clock_us();
     const struct sched_plan *plan = sched_step(g->sched, clock_ms());
     if (g->size.check_every_step) ASSERT(!sched_check(g->sched));

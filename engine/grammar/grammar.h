@@ -5,7 +5,8 @@
  * What holds, whatever the model's probabilities: every text that the masks let through can be completed to one of the form, and an
  * end token is allowed exactly where the text is complete. Tokens without text (control tokens) are never allowed. UTF-8 is followed byte
  * by byte, so a character may be spread over tokens. There is always an allowed token, since all bytes the grammar uses are tokens of
- * their own (others were cut from it when it was compiled). When max_tokens ends a choice its text is a beginning of the form.
+ * their own (others were cut from it when it was compiled). Where the text is forced for a while, of the tokens that write it only the
+ * longest is offered: the text is the same. When max_tokens ends a choice its text is a beginning of the form.
  *
  * Threading: a vocabulary and a grammar are immutable, any thread (grammar_ref/unref too). A grammar_run (work memory and mask cache)
  * belongs to one thread, and calls that take one run there; states are plain values of their owner.
@@ -99,5 +100,8 @@ bool grammar_may_end(struct grammar_run *r, const struct grammar_state *s);
 bool grammar_must_end(struct grammar_run *r, const struct grammar_state *s);
 /* Bytes that every continuation begins with, as many as fit in cap: a sure draft for speculation. Returns how many (0 = open). */
 size_t grammar_forced(struct grammar_run *r, const struct grammar_state *s, char *out, size_t cap);
+/* The same as tokens, at most n_max into out: each the longest that fits, which is what models trained on the usual tokenizers write
+ * too. Returns how many. */
+int grammar_draft(struct grammar_run *r, const struct grammar_state *s, int32_t *out, int n_max);
 
 #endif

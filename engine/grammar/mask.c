@@ -1,6 +1,8 @@
 /* mask.c - which tokens may come next. Where the innermost rule calls no other, most of the answer depends on its state alone (the inside
  * of a string allows nearly everything): that part is found once by a walk with one state a node, and kept; only the tokens that leave
  * the rule are followed through the frames below, each time the surroundings are new. Whole masks are kept by the whole stack.
+ * Where the text is forced on, a token that is only the beginning of a longer one is left out: the text is the same, in fewer tokens and
+ * in those the model has learnt it by ("first", not "f" "irs" "t").
  * Counters: the kept part of a counted rule knows how often each token counts, so that one walk serves every count. */
 #include <string.h>
 
@@ -38,6 +40,30 @@ static void set_tokens(const struct grammar_vocab *v, uint32_t node, uint32_t *b
 {
     for (uint32_t i = v->node[node].token; i < v->node[node + 1].token; i++)
         set_bit(bits, v->tokens[i]);
+}
+
+/* The only byte that may follow, -1 when there are several, none, or the text may end or call a rule here. */
+static int only_byte(const struct program *p, uint32_t state, uint32_t *to)
+{
+    const struct program_state *s = &p->state[state];
+    const struct dfa_edge *edge = &p->edge[s->edge];
+    if (s->n_edges != 1 || s->n_calls || s->accept || edge->lo != edge->hi) return -1;
+    *to = edge->to;
+    return edge->to == (edge->to & EDGE_STATE) ? edge->lo : -1;
+}
+
+/* Does a longer token lie on the way that is forced from here? */
+static bool goes_on(const struct grammar *g, uint32_t node, uint32_t state)
+{
+    const struct grammar_vocab *v = g->vocab;
+    for (int byte; (byte = only_byte(&g->program, state, &state)) >= 0;) {
+        uint32_t end = v->node[node++].skip;
+        while (node < end && v->node[node].byte != byte)
+            node = v->node[node].skip;
+        if (node >= end) return false;
+        if (v->node[node].token != v->node[node + 1].token) return true;
+    }
+    return false;
 }
 
 /* --- the part one state decides */
@@ -79,7 +105,8 @@ static void walk_leaf(const struct grammar *g, uint32_t start, struct leaf_walk 
         checked[d] = checked[d - 1] || to & EDGE_ENOUGH;
         w->counted |= (to & (EDGE_COUNT | EDGE_ENOUGH)) != 0;
         if (p->state[state[d]].accept) add_exit(w, (struct leaf_exit){i, count[d], checked[d]});
-        for (uint32_t k = n->token; k < n[1].token && !checked[d]; k++) {
+        bool whole = !checked[d] && n->token < n[1].token && !goes_on(g, i, state[d]);
+        for (uint32_t k = n->token; k < n[1].token && whole; k++) {
             set_bit(w->stay, v->tokens[k]);
             w->count[v->tokens[k]] = count[d];
         }
@@ -172,7 +199,10 @@ static void walk(struct grammar_run *r, const struct grammar *g, uint32_t root, 
             continue;
         }
         r->frames_at[n->depth] = r->n_frames;
-        set_tokens(v, i++, bits);
+        bool part =
+            to->n == 1 && n->token < n[1].token && goes_on(g, i, r->frame[to->config[0]].state);
+        if (!part) set_tokens(v, i, bits);
+        i++;
     }
     r->n_frames = r->frames_at[base];
 }

@@ -4,8 +4,8 @@
 #include "base/mem.h"
 #include "engine/grammar/grammar_private.h"
 
-/* Bytes between two clean-ups of the work memory. */
-enum { BYTES_A_TIME = 128 };
+/* Bytes between two clean-ups of the work memory; bytes looked ahead for a draft. */
+enum { BYTES_A_TIME = 128, DRAFT_BYTES = 128 };
 
 struct grammar_state *grammar_state_new(struct grammar *g)
 {
@@ -132,6 +132,38 @@ size_t grammar_forced(struct grammar_run *r, const struct grammar_state *s, char
             run_store(r, now, r->trial);
             run_load_all(r, r->trial, now);
         }
+    }
+    return n;
+}
+
+/* The longest token that text begins with, and its length; -1 when there is none. */
+static int32_t longest_token(const struct grammar_vocab *v, struct str text, size_t *length)
+{
+    uint32_t at = 0;
+    int32_t found = -1;
+    for (size_t i = 0; i < text.n; i++) {
+        uint32_t child = at + 1, end = v->node[at].skip;
+        while (child < end && v->node[child].byte != (uint8_t)text.p[i])
+            child = v->node[child].skip;
+        if (child >= end) break;
+        at = child;
+        if (v->node[at].token == v->node[at + 1].token) continue;
+        found = v->tokens[v->node[at].token];
+        *length = i + 1;
+    }
+    return found;
+}
+
+int grammar_draft(struct grammar_run *r, const struct grammar_state *s, int32_t *out, int n_max)
+{
+    char bytes[DRAFT_BYTES];
+    struct str text = {bytes, grammar_forced(r, s, bytes, sizeof bytes)};
+    size_t length = 0;
+    int n = 0;
+    for (; text.n && n < n_max; text = str_sub(text, length, text.n)) {
+        int32_t token = longest_token(s->g->vocab, text, &length);
+        if (token < 0) break;
+        out[n++] = token;
     }
     return n;
 }

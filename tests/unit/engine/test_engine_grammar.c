@@ -210,6 +210,9 @@ TEST(every_choice_has_the_form_with_and_without_drafts_and_in_a_pool_that_is_too
             }
             if (round) forget(&mine[i], 3);
         }
+        struct engine_stats st;
+        engine_stats(g, &st);
+        CHECK((st.accepted_tokens > 0) == (round == 1)); /* the names of members are forced */
         engine_close(g);
     }
     for (int i = 0; i < 8; i++)

@@ -67,6 +67,22 @@ TEST(what_is_let_through_is_valid_and_what_is_valid_is_let_through)
     }
 }
 
+static bool forced_on(const struct grammar_state *s)
+{
+    char byte;
+    return grammar_forced(rig_run, s, &byte, 1) == 1;
+}
+
+/* Left out on purpose: where this token leads the text is forced, and a longer one says that too. */
+static bool is_part(const uint32_t *mask, int32_t t)
+{
+    for (int32_t u = 0; u < rig_n_tokens; u++)
+        if (rig_allowed(mask, u) && rig_token[u].n > rig_token[t].n &&
+            str_starts(rig_token[u], rig_token[t]))
+            return true;
+    return false;
+}
+
 /* Every token by the mask and by trying it. */
 static void check_mask(struct grammar_state *s, struct grammar_state *trial, const char *what,
                        uint64_t seed)
@@ -78,7 +94,7 @@ static void check_mask(struct grammar_state *s, struct grammar_state *trial, con
         grammar_state_copy(trial, s);
         bool fine = grammar_accept(rig_run, trial, t);
         seen += rig_allowed(mask, t);
-        CHECK_AT(fine == rig_allowed(mask, t),
+        CHECK_AT(fine == rig_allowed(mask, t) || (fine && is_part(mask, t) && forced_on(trial)),
                  "seed %llu, %s: token %d \"%.*s\" is %d by the mask and %d tried",
                  (unsigned long long)seed, what, t, t < rig_n_tokens ? (int)rig_token[t].n : 0,
                  t < rig_n_tokens ? rig_token[t].p : "", rig_allowed(mask, t), fine);

@@ -347,7 +347,11 @@ TEST(one_of_some_texts_and_what_is_forced)
     CHECK_INT(grammar_forced(rig_run, s, out, sizeof out), 0);
     CHECK(grammar_accept_bytes(rig_run, s, STR("t")));
     CHECK_INT(grammar_forced(rig_run, s, out, 3), 3);
-    CHECK(grammar_accept_bytes(rig_run, s, STR("erday")));
+    int32_t draft[8];
+    int n_draft = grammar_draft(rig_run, s, draft, 8);
+    CHECK(n_draft >= 1 && n_draft <= 5);
+    for (int i = 0; i < n_draft; i++)
+        CHECK(grammar_accept(rig_run, s, draft[i]));
     CHECK(grammar_must_end(rig_run, s));
     grammar_state_copy(s, copy);
     CHECK(grammar_accept_bytes(rig_run, s, STR("es")));
