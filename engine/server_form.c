@@ -9,7 +9,13 @@
 #include "engine/model/gguf.h"
 #include "engine/server.h"
 
-enum { KEPT_MAX = 64, KEPT_BYTES_MAX = 64 << 20, MARKERS_MAX = 16, KEY_BYTES_MAX = 32 << 20 };
+enum {
+    KEPT_MAX = 64,
+    KEPT_BYTES_MAX = 64 << 20,
+    MARKERS_MAX = 16,
+    KEY_BYTES_MAX = 32 << 20,
+    ENCODED_MAX = 4096
+};
 
 struct kept { /* a grammar that was asked for before */
     struct hash128 key;
@@ -75,6 +81,17 @@ struct str exchange_token_bytes(const struct exchange *x, int32_t id)
 }
 
 /* --- grammars */
+static int encode(void *arg, struct str text, int32_t *out, int max)
+{
+    struct token_list l;
+    token_list_init(&l, ENCODED_MAX);
+    tokenizer_encode(arg, text, 0, &l);
+    int n = l.failed ? 0 : (int)l.n < max ? (int)l.n : max;
+    if (n) memcpy(out, l.ids, (size_t)n * sizeof *out);
+    token_list_fini(&l);
+    return n;
+}
+
 /* Under the lock. */
 static const struct grammar_vocab *vocab_of(struct server *s)
 {
@@ -86,6 +103,7 @@ static const struct grammar_vocab *vocab_of(struct server *s)
     for (int32_t id = 0; id < n; id++)
         text[id] = tokenizer_bytes(s->tokenizer, id, false);
     f->vocab = grammar_vocab_new(text, n, n_vocab, s->end_ids, s->n_end_ids);
+    grammar_vocab_encoder(f->vocab, encode, s->tokenizer);
     mem_free(text);
     return f->vocab;
 }

@@ -6,7 +6,7 @@
  * end token is allowed exactly where the text is complete. Tokens without text (control tokens) are never allowed. UTF-8 is followed byte
  * by byte, so a character may be spread over tokens. There is always an allowed token, since all bytes the grammar uses are tokens of
  * their own (others were cut from it when it was compiled). Where the text is forced for a while, of the tokens that write it only the
- * longest is offered: the text is the same. When max_tokens ends a choice its text is a beginning of the form.
+ * usual one is offered: the text is the same. When max_tokens ends a choice its text is a beginning of the form.
  *
  * Threading: a vocabulary and a grammar are immutable, any thread (grammar_ref/unref too). A grammar_run (work memory and mask cache)
  * belongs to one thread, and calls that take one run there; states are plain values of their owner.
@@ -24,6 +24,11 @@ struct grammar_vocab;
  * n_vocab: how many tokens a mask has, at least n_tokens (the model's logits may be more). */
 struct grammar_vocab *grammar_vocab_new(const struct str *token, int n_tokens, int n_vocab,
                                         const int32_t *ends, int n_ends);
+/* How the tokenizer writes a text: at most max ids into out, returns how many. With it, what is forced is written in the tokens the model
+ * has learnt for it; without, in the longest that fit. Called from any thread. Before the first grammar_new. */
+void grammar_vocab_encoder(struct grammar_vocab *v,
+                           int (*encode)(void *arg, struct str text, int32_t *out, int max),
+                           void *arg);
 void grammar_vocab_free(struct grammar_vocab *v);
 
 enum grammar_kind {
@@ -98,10 +103,9 @@ bool grammar_accept_bytes(struct grammar_run *r, struct grammar_state *s, struct
 bool grammar_may_end(struct grammar_run *r, const struct grammar_state *s);
 /* The text must end here: it is complete and no byte can follow. */
 bool grammar_must_end(struct grammar_run *r, const struct grammar_state *s);
-/* Bytes that every continuation begins with, as many as fit in cap: a sure draft for speculation. Returns how many (0 = open). */
+/* Bytes that every continuation begins with, at most cap and 1024: a sure draft for speculation. Returns how many (0 = open). */
 size_t grammar_forced(struct grammar_run *r, const struct grammar_state *s, char *out, size_t cap);
-/* The same as tokens, at most n_max into out: each the longest that fits, which is what models trained on the usual tokenizers write
- * too. Returns how many. */
+/* The same as tokens, as the masks will offer them, at most n_max into out. Returns how many. */
 int grammar_draft(struct grammar_run *r, const struct grammar_state *s, int32_t *out, int n_max);
 
 #endif

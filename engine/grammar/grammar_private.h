@@ -62,6 +62,8 @@ void run_store(const struct grammar_run *r, const struct config_set *set, struct
 /* Every way in which the alternatives read this byte; at most STACKS_MAX are followed (each alone can be completed). */
 void run_step(struct grammar_run *r, const struct program *p, const struct config_set *from,
               uint8_t byte, struct config_set *out);
+/* state.c: bytes that every way on from the alternatives in r->set[0] begins with. */
+size_t run_forced(struct grammar_run *r, const struct program *p, char *out, size_t cap);
 bool run_may_end(const struct grammar_run *r, const struct program *p, uint32_t config);
 /* Adds the bytes that may come next (a few too many near the limit of depth). */
 void run_next_bytes(const struct grammar_run *r, const struct program *p, uint32_t config,

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "engine/grammar/grammar_private.h"
 
-enum { KEY_WORDS_MAX = 4 + 3 * (GRAMMAR_DEPTH_MAX + 1) };
+enum { KEY_WORDS_MAX = 4 + 3 * (GRAMMAR_DEPTH_MAX + 1), FORCED_BYTES = 64 };
 
 /* The rule ends at this node of the trie. */
 struct leaf_exit {
@@ -275,6 +275,29 @@ static bool worth_keeping(const struct grammar *g, const struct kept_frame *top)
            (clamp_left(g->vocab, top->left) == GRAMMAR_NO_LIMIT && !top->need);
 }
 
+/* Of the tokens that lie within what is forced only the usual one stays; those that reach beyond it do too. */
+static void keep_usual(struct grammar_run *r, const struct grammar *g, uint32_t config,
+                       uint32_t *bits)
+{
+    const struct grammar_vocab *v = g->vocab;
+    char bytes[FORCED_BYTES];
+    int32_t usual;
+    r->set[0].config[0] = config;
+    r->set[0].n = 1;
+    struct str text = {bytes, run_forced(r, &g->program, bytes, sizeof bytes)};
+    if (text.n < 2 || vocab_usual_tokens(v, text, &usual, 1) != 1) return;
+    uint32_t node = 0;
+    for (size_t i = 0; i < text.n; i++) {
+        uint32_t end = v->node[node++].skip;
+        while (node < end && v->node[node].byte != (uint8_t)text.p[i])
+            node = v->node[node].skip;
+        if (node >= end) break;
+        for (uint32_t k = v->node[node].token; k < v->node[node + 1].token; k++)
+            clear_bit(bits, v->tokens[k]);
+    }
+    set_bit(bits, usual);
+}
+
 static void compute(struct grammar_run *r, const struct grammar *g, const struct kept_frame *x,
                     int depth, uint32_t *bits)
 {
@@ -286,6 +309,7 @@ static void compute(struct grammar_run *r, const struct grammar *g, const struct
         memset(bits, 0, (size_t)g->vocab->n_words * sizeof *bits);
         walk(r, g, 0, top, bits);
     }
+    if (g->vocab->encode) keep_usual(r, g, top, bits);
     for (int i = 0; i < g->vocab->n_ends && run_may_end(r, &g->program, top); i++)
         set_bit(bits, g->vocab->ends[i]);
 }

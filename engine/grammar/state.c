@@ -4,8 +4,8 @@
 #include "base/mem.h"
 #include "engine/grammar/grammar_private.h"
 
-/* Bytes between two clean-ups of the work memory; bytes looked ahead for a draft. */
-enum { BYTES_A_TIME = 128, DRAFT_BYTES = 128 };
+/* Bytes between two clean-ups of the work memory; bytes looked ahead. */
+enum { BYTES_A_TIME = 128, DRAFT_BYTES = 128, FORCED_MAX = 1024 };
 
 struct grammar_state *grammar_state_new(struct grammar *g)
 {
@@ -107,13 +107,11 @@ bool grammar_must_end(struct grammar_run *r, const struct grammar_state *s)
     return !count_bytes(&bytes);
 }
 
-size_t grammar_forced(struct grammar_run *r, const struct grammar_state *s, char *out, size_t cap)
+size_t run_forced(struct grammar_run *r, const struct program *p, char *out, size_t cap)
 {
-    const struct program *p = &s->g->program;
-    struct config_set *now = &r->set[0], *next = &r->set[1];
     size_t n = 0;
-    run_load_all(r, s, now);
     for (; n < cap; n++) {
+        struct config_set *now = &r->set[n % 2], *next = &r->set[(n + 1) % 2];
         struct byte_set bytes;
         for (int i = 0; i < now->n; i++)
             if (run_may_end(r, p, now->config[i])) return n;
@@ -125,45 +123,19 @@ size_t grammar_forced(struct grammar_run *r, const struct grammar_state *s, char
         run_step(r, p, now, byte, next);
         if (!next->n) return n;
         out[n] = (char)byte;
-        struct config_set *swap = now;
-        now = next;
-        next = swap;
-        if (n % BYTES_A_TIME == BYTES_A_TIME - 1) {
-            run_store(r, now, r->trial);
-            run_load_all(r, r->trial, now);
-        }
     }
     return n;
 }
 
-/* The longest token that text begins with, and its length; -1 when there is none. */
-static int32_t longest_token(const struct grammar_vocab *v, struct str text, size_t *length)
+size_t grammar_forced(struct grammar_run *r, const struct grammar_state *s, char *out, size_t cap)
 {
-    uint32_t at = 0;
-    int32_t found = -1;
-    for (size_t i = 0; i < text.n; i++) {
-        uint32_t child = at + 1, end = v->node[at].skip;
-        while (child < end && v->node[child].byte != (uint8_t)text.p[i])
-            child = v->node[child].skip;
-        if (child >= end) break;
-        at = child;
-        if (v->node[at].token == v->node[at + 1].token) continue;
-        found = v->tokens[v->node[at].token];
-        *length = i + 1;
-    }
-    return found;
+    run_load_all(r, s, &r->set[0]);
+    return run_forced(r, &s->g->program, out, cap < FORCED_MAX ? cap : FORCED_MAX);
 }
 
 int grammar_draft(struct grammar_run *r, const struct grammar_state *s, int32_t *out, int n_max)
 {
     char bytes[DRAFT_BYTES];
-    struct str text = {bytes, grammar_forced(r, s, bytes, sizeof bytes)};
-    size_t length = 0;
-    int n = 0;
-    for (; text.n && n < n_max; text = str_sub(text, length, text.n)) {
-        int32_t token = longest_token(s->g->vocab, text, &length);
-        if (token < 0) break;
-        out[n++] = token;
-    }
-    return n;
+    size_t n = grammar_forced(r, s, bytes, sizeof bytes);
+    return vocab_usual_tokens(s->g->vocab, (struct str){bytes, n}, out, n_max);
 }

@@ -103,6 +103,52 @@ struct grammar_vocab *grammar_vocab_new(const struct str *token, int n_tokens, i
     return v;
 }
 
+/* The longest token that text begins with, and its length; -1 when there is none. */
+static int32_t longest_token(const struct grammar_vocab *v, struct str text, size_t *length)
+{
+    uint32_t at = 0;
+    int32_t found = -1;
+    for (size_t i = 0; i < text.n; i++) {
+        uint32_t child = at + 1, end = v->node[at].skip;
+        while (child < end && v->node[child].byte != (uint8_t)text.p[i])
+            child = v->node[child].skip;
+        if (child >= end) break;
+        at = child;
+        if (v->node[at].token == v->node[at + 1].token) continue;
+        found = v->tokens[v->node[at].token];
+        *length = i + 1;
+    }
+    return found;
+}
+
+int vocab_usual_tokens(const struct grammar_vocab *v, struct str text, int32_t *out, int max)
+{
+    size_t at = 0, length = 0;
+    int n = 0, usual = 0;
+    if (max > VOCAB_DRAFT_MAX) max = VOCAB_DRAFT_MAX;
+    if (v->encode && text.n) usual = v->encode(v->encode_arg, text, out, max);
+    for (; n < usual && n < max; at += v->text[out[n++]].n) {
+        bool fits = out[n] >= 0 && out[n] < v->n_tokens && v->text[out[n]].n &&
+                    str_starts(str_sub(text, at, text.n), v->text[out[n]]);
+        if (!fits) break; /* a tokenizer that changes texts, or a control token */
+    }
+    while (n < max && at < text.n) {
+        out[n] = longest_token(v, str_sub(text, at, text.n), &length);
+        if (out[n] < 0) return n;
+        at += length;
+        n++;
+    }
+    return n;
+}
+
+void grammar_vocab_encoder(struct grammar_vocab *v,
+                           int (*encode)(void *arg, struct str text, int32_t *out, int max),
+                           void *arg)
+{
+    v->encode = encode;
+    v->encode_arg = arg;
+}
+
 void grammar_vocab_free(struct grammar_vocab *v)
 {
     if (!v) return;

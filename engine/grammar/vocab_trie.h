@@ -25,6 +25,12 @@ struct grammar_vocab {
     int n_tokens;
     char *bytes;
     struct byte_set alphabet; /* bytes that are tokens of their own */
+    int (*encode)(void *arg, struct str text, int32_t *out, int max); /* or NULL */
+    void *encode_arg;
 };
+
+enum { VOCAB_DRAFT_MAX = 64 };
+/* The usual tokens of a text, which they make up exactly; at most max (up to VOCAB_DRAFT_MAX). */
+int vocab_usual_tokens(const struct grammar_vocab *v, struct str text, int32_t *out, int max);
 
 #endif
