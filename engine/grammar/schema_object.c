@@ -226,6 +226,8 @@ static enum err read_array(struct schema_build *b, const json_t *schema, struct 
     if (json_is_true(json_object_get(schema, "uniqueItems")) && f->most > 1)
         return schema_refuse(b, ERR_UNSUPPORTED,
                              "uniqueItems is not supported: an automaton cannot compare items");
+    for (size_t i = 0; i < json_array_size(f->list) && i < f->most; i++)
+        if (json_is_false(json_array_get(f->list, i))) f->most = (uint32_t)i;
     if (f->least > f->most) return schema_refuse(b, ERR_INVALID, "minItems is above maxItems");
     if (json_is_false(f->rest) && f->least > json_array_size(f->list))
         return schema_refuse(b, ERR_INVALID, "minItems: more than there are items");

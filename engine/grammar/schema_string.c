@@ -16,7 +16,9 @@
     "02-(0[1-9]|1[0-9]|2[0-8]))|" LEAP "-02-29)"
 #define TIME HOUR ":" SIXTY ":" SIXTY "(\\.[0-9]{1,9})?(Z|[+-]" HOUR ":" SIXTY ")"
 #define OCTET "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-#define LABEL "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+#define HEX "[0-9a-fA-F]"
+/* at most 63 characters, and no two hyphens together as the encoded names of other alphabets have them */
+#define LABEL "[A-Za-z0-9](-?[A-Za-z0-9]){0,31}"
 #define ANY_LABEL "[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?"
 #define ATOM "[A-Za-z0-9_+-]+"
 static const struct {
@@ -25,10 +27,10 @@ static const struct {
     {"date", DAY},
     {"time", TIME},
     {"date-time", DAY "T" TIME},
-    {"uuid", "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"},
+    {"uuid", HEX "{8}-" HEX "{4}-" HEX "{4}-" HEX "{4}-" HEX "{12}"},
     {"email", ATOM "(\\." ATOM ")*@" ANY_LABEL "(\\." ANY_LABEL ")+"},
     {"ipv4", OCTET "(\\." OCTET "){3}"},
-    {"hostname", LABEL "(\\." LABEL ")*"},
+    {"hostname", LABEL "(\\." LABEL "){0,2}"},
     {"uri", "https?://" ANY_LABEL "(\\." ANY_LABEL ")*(:[1-9][0-9]{0,3})?(/[A-Za-z0-9._~-]*)*"
             "(\\?[A-Za-z0-9._~=&-]*)?(#[A-Za-z0-9._~-]*)?"},
 };

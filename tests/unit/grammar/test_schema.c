@@ -97,6 +97,12 @@ static const struct {
      "\"minItems\":2,\"maxItems\":3}",
      {"[1,null]", "[1,null,null]"},
      {"[1]", "[1,1]", "[1,null,null,null]"}},
+    {"{\"type\":\"array\",\"prefixItems\":[{\"type\":\"integer\"},false]}",
+     {"[]", "[1]"},
+     {"[1,1]", "[null]"}},
+    {"{\"type\":\"string\",\"format\":\"hostname\"}",
+     {"\"a-b.example.com\"", "\"x\""},
+     {"\"xn--a\"", "\"-a\"", "\"a-\"", "\"a..b\"", "\"\""}},
     {"{\"type\":\"array\",\"items\":[{\"type\":\"integer\"}],\"additionalItems\":{\"type\":"
      "\"null\"}}",
      {"[]", "[1,null]"},
