@@ -8,7 +8,7 @@
 
 static struct entry *make(uint64_t n, size_t bytes, uint64_t write_no)
 {
-    static char text[4096];
+    static char text[20000];
     struct entry e = {.id = {n * 77, n},
                       .answer = {text, bytes},
                       .created_s = 1,
