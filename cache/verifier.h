@@ -42,7 +42,7 @@ struct verifier_thresholds {
     double alone; /* a hit after the first look, where no second is to be had */
     double hit;   /* a hit after the second look */
 };
-/* language: of guard_verdict. Shipped: at most 1 of 100 requests of the held-back domains got a wrong answer, with every near
+/* language: of guard_verdict. Shipped: at most 1 of 200 requests of the held-back domains got a wrong answer, with every near
  * question stored too (docs/verifier.md). Borrowed. */
 const struct verifier_thresholds *verifier_thresholds_of(const struct verifier *vf, char language);
 

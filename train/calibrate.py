@@ -1,5 +1,5 @@
 """Weights of cache/verifier.h and its thresholds, fitted on the domains the nets were not trained on: each domain is scored by weights
-fitted without it, and a threshold is where 1 of 100 requests gets a wrong answer, with every near question stored too and the three nearest
+fitted without it, and a threshold is where at most --wrong of the requests get a wrong answer, with every near question stored too and the three nearest
 candidates tried (whether the request's own question is stored or not). numpy."""
 import json
 import sys
@@ -52,7 +52,7 @@ def thresholds(lang, plain, n, scores, wrong):
     result = []
     for name, z in zip(("alone", "joint"), scores):
         right, mistaken, missing = measure.best_of(plain, lambda todo, z=z: z[:n])
-        for share in sorted({0.002, 0.005, wrong, 0.02, 0.05}):
+        for share in sorted({0.002, 0.005, 0.01, wrong, 0.02, 0.05}):
             t = measure.threshold_at(right, mistaken, missing, share)
             print("%s %s: %.1f %% wrong at p > %.4f, right %.1f %%" % (lang, name, 100 * share, t, 100 * (right > t).mean()), flush=True)
             if share == wrong:

@@ -119,7 +119,7 @@ def options():
     a.add_argument("--refuse", nargs="*", default=[], help="evaluation files: lines that share a text with them are left out")
     a.add_argument("--states", default=os.path.join(os.path.expanduser("~"), ".cache", "deja", "train"))
     a.add_argument("--out", default="verifier_e5.gguf")
-    a.add_argument("--wrong", type=float, default=0.01, help="share of the held-back requests that may get a wrong answer")
+    a.add_argument("--wrong", type=float, default=0.005, help="share of the held-back requests that may get a wrong answer")
     a.add_argument("--golden", help="also write 50 pairs with their logits here")
     a.add_argument("--keep", help="keep the float32 weights here; found there, nothing is trained again")
     a.add_argument("--seed", type=int, default=1)
