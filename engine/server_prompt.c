@@ -93,6 +93,11 @@ static void prepare_chat(struct exchange *x)
                "this model has no chat template; use /v1/completions");
         return;
     }
+    const json_t *variables = json_object_get(x->request.body, "chat_template_kwargs");
+    if (variables && !json_is_object(variables) && !json_is_null(variables)) {
+        refuse(x, "chat_template_kwargs", "", "chat_template_kwargs: expected an object");
+        return;
+    }
     json_t *messages = plain_messages(x->request.messages, &s->traits);
     tools_into_messages(x, messages);
     struct chat_render_options o = {.messages = messages,
@@ -100,6 +105,7 @@ static void prepare_chat(struct exchange *x)
                                     .add_generation_prompt = true,
                                     .bos_token = s->bos,
                                     .eos_token = s->eos,
+                                    .variables = variables,
                                     .now_s = clock_wall_s(),
                                     .text_max = RENDERED_MAX,
                                     .steps_max = STEPS_MAX};

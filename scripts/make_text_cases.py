@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """Writes the expected results that the unit tests of engine/text compare with, made by independent implementations:
   spm        tests/data/tokenizer_spm.jsonl     vocabularies trained here, and the ids that sentencepiece gives
+  gemma      lines of tests/data/tokenizer.jsonl  the ids that sentencepiece gives with the pieces of a GGUF file
   words      tests/data/tokenizer_words.jsonl   how a regular expression engine cuts texts
   templates  tests/data/template_renders.jsonl  conversations, and what Jinja2 makes of them with tests/data/templates/*.jinja
 
 Run by hand when cases are added; the results are committed, so that tests need none of these packages.
-Usage: scripts/make_text_cases.py spm|words|templates    (need the Python packages sentencepiece, regex, jinja2)
+Usage: scripts/make_text_cases.py spm|words|templates|gemma FILE.gguf    (need the Python packages sentencepiece, regex, jinja2)
 """
 import io
 import json
 import os
 import random
+import struct
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -82,6 +84,70 @@ def spm():
         texts = SAMPLES + random_texts(len(name), 25, "the in ou 密码的 \n  1é", 60) + random_texts(7, 3, "anthe 的是在 ", 400)
         rows += [{"text": t, "ids": sp.encode(t)} for t in texts]
     write_lines("tokenizer_spm.jsonl", rows)
+
+
+# --- a SentencePiece model from the pieces in a GGUF file
+def gguf_metadata(path):
+    """the key-value part of a GGUF file (version 3)"""
+    formats = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+    with open(path, "rb") as f:
+        def number(form):
+            return struct.unpack("<" + form, f.read(struct.calcsize(form)))[0]
+
+        def text():
+            return f.read(number("Q"))
+
+        def value(kind):
+            if kind == 8:
+                return text()
+            if kind != 9:
+                return number(formats[kind])
+            kind, n = number("i"), number("Q")
+            if kind == 8:
+                return [text() for _ in range(n)]
+            return list(struct.unpack(f"<{n}{formats[kind]}", f.read(n * struct.calcsize(formats[kind]))))
+        assert f.read(4) == b"GGUF" and number("I") == 3
+        number("q")
+        return {text().decode(): value(number("i")) for _ in range(number("q"))}
+
+
+def varint(n):
+    out = b""
+    while n > 127:
+        out, n = out + bytes([n & 127 | 128]), n >> 7
+    return out + bytes([n])
+
+
+def field(number, value):
+    """one field of a protocol buffer: bytes, a float or an integer"""
+    if isinstance(value, bytes):
+        return varint(number << 3 | 2) + varint(len(value)) + value
+    if isinstance(value, float):
+        return varint(number << 3 | 5) + struct.pack("<f", value)
+    return varint(number << 3) + varint(value)
+
+
+def gemma(path):
+    import sentencepiece
+    meta = gguf_metadata(path)
+    tokens, kinds, scores = (meta["tokenizer.ggml." + k] for k in ("tokens", "token_type", "scores"))
+    unknown = meta["tokenizer.ggml.unknown_token_id"]
+    pieces = []
+    for i, (token, kind, score) in enumerate(zip(tokens, kinds, scores)):
+        if kind == 4:
+            token = token.replace(b" ", "\u2581".encode())
+        pieces.append(field(1, field(1, token) + field(2, float(score)) + field(3, 2 if i == unknown else kind)))
+    ids = {40: unknown, 41: meta["tokenizer.ggml.bos_token_id"], 42: meta["tokenizer.ggml.eos_token_id"], 43: meta["tokenizer.ggml.padding_token_id"]}
+    trainer = field(3, 2) + field(4, len(tokens)) + field(35, 1) + b"".join(field(k, v) for k, v in ids.items())
+    trainer += b"".join(field(k + 5, tokens[v]) for k, v in ids.items())
+    normaliser = field(1, b"identity") + field(3, int(meta["tokenizer.ggml.add_space_prefix"])) + field(4, 0) + field(5, 1)
+    sp = sentencepiece.SentencePieceProcessor(model_proto=b"".join(pieces) + field(2, trainer) + field(3, normaliser))
+    rows = [x for x in data_lines("tokenizer.jsonl") if x["family"] != "gemma3"]
+    texts = SAMPLES + random_texts(3, 20, "the in ou 密码的 \n  1é\t<b>", 80)
+    for i, text in enumerate(texts):
+        found = sp.encode(text)
+        rows.append({"id": f"tok-gemma3-{i}", "family": "gemma3", "text": text, "parse_special": False, "ids": found, "n": len(found)})
+    write_lines("tokenizer.jsonl", rows)
 
 
 # --- words
@@ -202,7 +268,7 @@ def templates():
 
 
 if __name__ == "__main__":
-    makers = {"spm": spm, "words": words, "templates": templates}
-    if len(sys.argv) != 2 or sys.argv[1] not in makers:
+    makers = {"spm": spm, "words": words, "templates": templates, "gemma": gemma}
+    if len(sys.argv) < 2 or sys.argv[1] not in makers:
         sys.exit(__doc__)
-    makers[sys.argv[1]]()
+    makers[sys.argv[1]](*sys.argv[2:])

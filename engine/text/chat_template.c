@@ -36,19 +36,19 @@ void chat_template_free(struct chat_template *t)
     mem_free(t);
 }
 
+/* The request's own variables first: they cannot hide what every template relies on. */
 static void set_variables(struct jinja_run *r, const struct chat_render_options *opt)
 {
     struct jinja_frame *f = r->frame;
+    struct jinja_value more = jinja_from_json(r, opt->variables);
+    jinja_frame_set(r, f, STR("documents"), jinja_none());
+    for (size_t i = 0; !r->err && more.kind == JINJA_DICT && i < more.dict->n; i++)
+        jinja_frame_set(r, f, jinja_flat(r, more.dict->at[i].key.s), more.dict->at[i].value);
     jinja_frame_set(r, f, STR("messages"), jinja_from_json(r, opt->messages));
     jinja_frame_set(r, f, STR("tools"), jinja_from_json(r, opt->tools));
-    jinja_frame_set(r, f, STR("documents"), jinja_none());
     jinja_frame_set(r, f, STR("add_generation_prompt"), jinja_bool(opt->add_generation_prompt));
     jinja_frame_set(r, f, STR("bos_token"), jinja_text(r, str_of(opt->bos_token), false));
     jinja_frame_set(r, f, STR("eos_token"), jinja_text(r, str_of(opt->eos_token), false));
-    struct jinja_value more = jinja_from_json(r, opt->variables);
-    if (r->err || more.kind != JINJA_DICT) return;
-    for (size_t i = 0; i < more.dict->n; i++)
-        jinja_frame_set(r, f, jinja_flat(r, more.dict->at[i].key.s), more.dict->at[i].value);
 }
 
 enum err chat_template_render(const struct chat_template *t, const struct chat_render_options *opt,

@@ -30,7 +30,7 @@ struct chat_render_options {
     bool add_generation_prompt;
     const char *bos_token, *eos_token; /* "" when none */
     const struct json_t *
-        variables; /* object of further variables (chat_template_kwargs, enable_thinking..), or NULL */
+        variables; /* object of further variables (enable_thinking..), or NULL; those named here are not overridden */
     int64_t now_s;   /* seconds since 1970 UTC, for strftime_now */
     size_t text_max; /* bytes of output; past it: ERR_TOO_LARGE */
     int steps_max;   /* interpreter steps; past it: ERR_RANGE */

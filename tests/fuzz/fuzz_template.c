@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "engine/text/chat_template.h"
+#include "engine/text/chat_traits.h"
 
 static const char messages_text[] =
     "[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"  "
@@ -41,6 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         ASSERT(at == r.text.n);
         chat_rendering_fini(&r);
     }
+    if (n < 300) chat_traits_of(t, "<s>", "</s>");
     chat_template_free(t);
     return 0;
 }

@@ -406,32 +406,49 @@ class Life(unittest.TestCase):
 
 
 class Templates(unittest.TestCase):
-    """Templates that are picky about what they get; each stands in a copy of the tiny model, in the old one's place."""
+    """Templates that look at what they get; each stands in a copy of the tiny model, in the old one's place."""
     PICKY = ("{% if strftime_now('%Y') == '1970' %}{{ raise_exception('no clock') }}{% endif %}{% for m in messages %}{{ m.role + (m.content or '') }}"
              "{% for c in m.tool_calls or [] %}{% if m.content is none %}{{ 'f' + c.function.arguments }}{% endif %}{% endfor %}{% endfor %}")
+    THINKING = "{{ messages[0].content }}{% if enable_thinking | default(true) %} thinks about it for a while{% endif %}"
 
-    def test_calls_come_in_the_form_that_the_template_shows_and_the_clock_is_right(self):
+    def open_with(self, rig, template):
         with open(os.path.join(DATA, "tiny-llama-mixed.gguf"), "rb") as f:
             whole = f.read()
         at = whole.index(b"{% for message in messages %}")
         size = struct.unpack("<Q", whole[at - 8:at])[0]
-        template = self.PICKY.encode() + b"{#" + b" " * (size - len(self.PICKY) - 4) + b"#}"
+        template = template.encode() + b"{#" + b" " * (size - len(template) - 4) + b"#}"
         self.assertEqual(len(template), size)
-        with Rig() as rig:
-            path = os.path.join(rig.folder, "picky.gguf")
-            with open(path, "wb") as f:
-                f.write(whole[:at] + template + whole[at + size:])
-            rig.engine(path, extra=("--served-model-name", "tiny"))
+        path = os.path.join(rig.folder, "picky.gguf")
+        with open(path, "wb") as f:
+            f.write(whole[:at] + template + whole[at + size:])
+        rig.engine(path, extra=("--served-model-name", "tiny"))
 
-            def prompt_tokens(arguments, content):
+    def prompt_tokens(self, rig, **fields):
+        status, _, raw = call(rig.engine_port, "POST", CHAT, dict({"model": "tiny", "messages": user("hello"), "max_tokens": 1}, **fields))
+        self.assertEqual(status, 200, raw)
+        return json.loads(raw)["usage"]["prompt_tokens"]
+
+    def test_calls_come_in_the_form_that_the_template_shows_and_the_clock_is_right(self):
+        with Rig() as rig:
+            self.open_with(rig, self.PICKY)
+
+            def tokens(arguments, content):
                 calls = [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": arguments}}]
-                messages = user("hello") + [{"role": "assistant", "content": content, "tool_calls": calls},
-                                            {"role": "tool", "tool_call_id": "c1", "content": "12"}]
-                status, _, raw = call(rig.engine_port, "POST", CHAT, {"model": "tiny", "messages": messages, "max_tokens": 1})
-                self.assertEqual(status, 200, raw)
-                return json.loads(raw)["usage"]["prompt_tokens"]
-            self.assertGreater(prompt_tokens('{"a": 1, "bcd": "efg"}', None), prompt_tokens('{}', None))
-            self.assertGreater(prompt_tokens('{"a": 1, "bcd": "efg"}', ""), prompt_tokens('{}', ""))
+                return self.prompt_tokens(rig, messages=user("hello") + [{"role": "assistant", "content": content, "tool_calls": calls},
+                                                                         {"role": "tool", "tool_call_id": "c1", "content": "12"}])
+            for content in (None, ""):
+                self.assertGreater(tokens('{"a": 1, "bcd": "efg"}', content), tokens("{}", content))
+
+    def test_a_request_sets_variables_of_the_template(self):
+        with Rig() as rig:
+            self.open_with(rig, self.THINKING)
+            usual = self.prompt_tokens(rig)
+            self.assertEqual(self.prompt_tokens(rig, chat_template_kwargs={"enable_thinking": True}), usual)
+            self.assertLess(self.prompt_tokens(rig, chat_template_kwargs={"enable_thinking": False}), usual)
+            self.assertEqual(self.prompt_tokens(rig, chat_template_kwargs={"messages": [], "tools": 7}), usual)
+            status, _, raw = call(rig.engine_port, "POST", CHAT, {"model": "tiny", "messages": user("hi"), "chat_template_kwargs": "no"})
+            self.assertEqual(status, 400)
+            self.assertIn("chat_template_kwargs", json.loads(raw)["error"]["message"])
 
 
 class RealModel(unittest.TestCase):

@@ -23,7 +23,8 @@ static struct gguf *open_model(const char *file)
 static const struct {
     const char *family, *file;
 } families[] = {{"smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"},
-                {"qwen2.5", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"}};
+                {"qwen2.5", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"},
+                {"gemma3", "gemma-3-270m-q4_k_m.gguf"}};
 
 static struct tokenizer *open_family(const char *family)
 {
@@ -117,6 +118,11 @@ TEST(smollm2_ids_equal_the_reference)
 TEST(qwen2_ids_equal_the_reference)
 {
     run_family("qwen2.5");
+}
+
+TEST(gemma3_ids_equal_the_reference)
+{
+    run_family("gemma3");
 }
 
 TEST(end_tokens_are_those_that_close_a_turn)

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "engine/text/stream_text.h"
 #include "engine/text/tokenizer.h"
 #include "tests/check.h"
 
@@ -175,6 +176,34 @@ TEST(what_is_no_piece_becomes_bytes)
     CHECK_IDS(t, "<0x41>", 0, 259, 3 + '<', 3 + '0', 3 + 'x', 3 + '4', 3 + '1', 3 + '>');
     CHECK_STR(tokenizer_bytes(t, 3 + 0xE4, false), "\xe4");
     CHECK_STR(tokenizer_bytes(t, 263, false), " a");
+    tokenizer_free(t);
+}
+
+TEST(byte_tokens_leave_a_stream_as_whole_characters)
+{
+    struct vocabulary v;
+    small_vocabulary(&v);
+    struct tokenizer *t = open_vocabulary(&v);
+    struct token_list l;
+    struct stream_text *stream;
+    struct buf out;
+    struct str text = STR("a\xe4\xbd\xa0 \xf0\x9f\x98\x80");
+    size_t whole = 0;
+    token_list_init(&l, 100);
+    buf_init(&out, 100);
+    REQUIRE(stream_text_new(&stream, NULL, 0, NULL) == OK);
+    tokenizer_encode(t, text, 0, &l);
+    for (size_t i = 0; i < l.n; i++) {
+        stream_text_feed(stream, tokenizer_bytes(t, l.ids[i], false), &out);
+        CHECK(utf8_valid(buf_view(&out)));
+        whole += out.n > 0;
+    }
+    stream_text_finish(stream, &out);
+    CHECK(str_ends(buf_view(&out), text)); /* the mark before the first word is a space */
+    CHECK(whole > 3);
+    stream_text_free(stream);
+    buf_fini(&out);
+    token_list_fini(&l);
     tokenizer_free(t);
 }
 
