@@ -13,9 +13,27 @@ static const char *const languages[2] = {"en", "zh"};
 static const struct judge_tables straight = {{{0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1},
                                               {0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1}}};
 
+/* By part of the model's name, lower case. qwen2.5-coder-0.5b: 260 pairs a language of everyday questions, half of them rewordings, half one
+ * change away; it puts the same pair above the different one in 52 (English) and 55 (Chinese) of 100 cases, so its word is worth
+ * next to nothing, and nothing it says reaches the marks. */
+static const struct {
+    const char *in_name;
+    struct judge_tables tables;
+} measured[] = {
+    {"qwen2.5-coder-0.5b",
+     {{{0.40, 0.40, 0.40, 0.40, 0.47, 0.54, 0.55, 0.58, 0.60, 0.60, 0.60},
+       {0.30, 0.30, 0.54, 0.72, 0.83, 0.83, 0.83, 0.83, 0.83, 0.83, 0.83}}}},
+};
+
 struct judge_tables judge_tables_for(struct str model)
 {
-    (void)model;
+    char lower[160];
+    size_t n = model.n < sizeof lower ? model.n : sizeof lower;
+    for (size_t i = 0; i < n; i++)
+        lower[i] = (char)(model.p[i] >= 'A' && model.p[i] <= 'Z' ? model.p[i] + 32 : model.p[i]);
+    for (size_t i = 0; i < sizeof measured / sizeof *measured; i++)
+        if (str_find((struct str){lower, n}, str_of(measured[i].in_name)) >= 0)
+            return measured[i].tables;
     return straight;
 }
 

@@ -3,7 +3,7 @@
 -- split by, so it stays on every gateway and over restarts. The first arm is the one the others are compared with.
 --
 -- Keys behind the tag: {ns}:experiment         hash  of the running one: name, json (what gateways read), "arm NAME/ARM" -> share
---                      {ns}:experiment:<name>  hash  json, state, started_ms, stopped_ms, who, note, version (of the settings at the start)
+--                      {ns}:experiment:<name>  hash  json, state, started_ms, stopped_ms, who, note, version and stop_version (of the settings)
 --                      {ns}:experiments        zset  names by start
 --                      {ns}:arm:<name>/<arm>   hash  counters (counters.lua)
 --
@@ -299,6 +299,8 @@ local function report_lines(key, f, x, arms, level)
     end
     out[#out + 1] = verdict_of(a, b, level)
   end
+  local changed = (tonumber(f.stop_version) or config_version(key)) - tonumber(f.version) - (f.stop_version and 1 or 0)
+  if changed > 0 then out[#out + 1] = 'note: settings were changed ' .. changed .. ' times meanwhile (deja_config_history)' end
   if x.split ~= 'request' then
     out[#out + 1] = 'note: the tests take requests as independent; few ' .. x.split .. 's with many requests each make p too small'
   end
@@ -365,7 +367,7 @@ local function deja_experiment_stop(keys, args)
   end
   config_write(key, {version = version, op = 'experiment', who = o.BY, scope = 'global', name = 'experiment ' .. name, old = 'started', new = 'stopped',
                      note = o.NOTE})
-  redis.call('HSET', space .. 'experiment:' .. name, 'state', 'stopped', 'stopped_ms', now_ms())
+  redis.call('HSET', space .. 'experiment:' .. name, 'state', 'stopped', 'stopped_ms', now_ms(), 'stop_version', version)
   redis.call('DEL', space .. 'experiment')
   return report(tag, name, o.JSON)
 end

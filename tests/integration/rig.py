@@ -142,11 +142,11 @@ class Rig:
         self.processes.append(p)
         return p.start()
 
-    def redis(self):
+    def redis(self, *extra):
         self.redis_socket = os.path.join(self.folder, "redis.sock")
         self.redis_url = "unix:" + self.redis_socket
         argv = ["redis-server", "--port", "0", "--unixsocket", self.redis_socket, "--dir", self.folder, "--appendonly", "yes",
-                "--appendfsync", "everysec", "--save", "", "--daemonize", "no"]
+                "--appendfsync", "everysec", "--save", "", "--daemonize", "no", *extra]
         return self.add("redis", argv).wait_for(lambda: os.path.exists(self.redis_socket), 10)
 
     def engine(self, chat, embed=None, extra=(), seconds=120):

@@ -95,6 +95,32 @@ class Config(unittest.TestCase):
         self.assertIn("version 0", fcall(self.rig, "deja_config_get", key="{staging}:config"))
 
 
+class Cluster(unittest.TestCase):
+    """One node of a cluster, which refuses what would touch two slots."""
+
+    def test_every_call_stays_in_one_slot(self):
+        rig = Rig()
+        self.addCleanup(rig.close)
+        rig.redis("--cluster-enabled", "yes")
+        self.assertEqual(cli(rig, "CLUSTER", "ADDSLOTSRANGE", "0", "16383"), "OK")
+        until(lambda: "cluster_state:ok" in cli(rig, "CLUSTER", "INFO"), 10)
+        load_library(rig)
+        entry, other = "0" * 31 + "1", "0" * 31 + "2"
+        put = ["FCALL", "deja_put", "4", f"deja:{{deja}}:e:{entry}", "deja:{deja}:log", "deja:{deja}:p:" + "a" * 32, "deja:{deja}:parts", entry,
+               "4000000000", "3600", "100000", "src", "a" * 32, "v", "2", "part", "a" * 32, "q", "how?", "tenant", "t", "model", "m", "ns", ""]
+        self.assertEqual(cli(rig, *put), "OK")
+        self.assertEqual(cli(rig, "CLUSTER", "KEYSLOT", "{deja}:config"), cli(rig, "CLUSTER", "KEYSLOT", f"deja:{{deja}}:e:{entry}"))
+        for call in (["deja_config_set", "ttl_s", "60"], ["deja_config_get", "all"], ["deja_config_history"],
+                     ["deja_experiment_start", "e", "ARM", "a", "ARM", "b", "ttl_s", "9"],
+                     ["deja_count", "s", "1", "1", "faq", "e/a", "1", "requests", "3", "1", entry, "e/a"], ["deja_stats"], ["deja_stats", "IN", "faq"],
+                     ["deja_experiment_report"], ["deja_near", "1", "", "9", entry, other, "why?", "0.9", "0.95", "guard:question"],
+                     ["deja_judged", "", "9", entry, other, "why?", "1", "0.9", "0.95", "guard:question", "0.99", "approve", "m"],
+                     ["deja_review", "list", "WHAT", "approved"], ["deja_wording", "veto", entry, "when?", "person"],
+                     ["deja_feedback", entry, "right", "when?"], ["deja_forget", "tenant", "t", "dry"], ["deja_experiment_stop"],
+                     ["deja_config_rollback", "TO", "0"], ["deja_feedback", entry, "wrong", "when?"], ["deja_forget", "all"]):
+            self.assertNotRegex(fcall(rig, *call), r"(?m)^ERR|CROSSSLOT|MOVED", call)
+
+
 class Gateways(unittest.TestCase):
     """Two gateways on one Redis."""
 

@@ -69,6 +69,11 @@ class Shadow(unittest.TestCase):
             return {a["name"]: a["checked"] for a in report["arms"]}
         until(lambda: checked()[arm] == 1, 5)
         self.assertEqual(sum(checked().values()), 1)
+        time.sleep(1.2)                                              # which arm was given this entry is known with the next batch
+        self.assertEqual(fcall(self.rig, "deja_feedback", self.entry, "right").split()[-1], "1")
+        self.assertEqual(checked()[arm], 2)
+        fcall(self.rig, "deja_config_set", "ttl_s", "7200")
+        self.assertIn("note: settings were changed 1 times meanwhile", fcall(self.rig, "deja_experiment_report"))
         asked = [c["json"] for c in self.fake.calls if c["text"] == REWORDED][-1]
         self.assertNotIn("stream", asked)
         self.assertNotIn("stream_options", asked)

@@ -18,6 +18,13 @@ TEST(a_model_nobody_measured_is_taken_at_its_word)
     CHECK_NEAR(judge_calibrated(&t, 'e', 0.0 / 0.0), 0, 1e-12);
 }
 
+TEST(a_model_that_was_measured_to_be_a_poor_judge_reaches_no_mark)
+{
+    struct judge_tables t = judge_tables_for(STR("Qwen2.5-Coder-0.5B-Instruct-Q4_K_M"));
+    CHECK(judge_calibrated(&t, 'e', 1) < 0.9 && judge_calibrated(&t, 'z', 1) < 0.9);
+    CHECK(judge_calibrated(&t, 'e', 0) > 0.1 && judge_calibrated(&t, 'z', 0) > 0.1);
+}
+
 TEST(a_fitted_table_gives_back_how_often_pairs_were_the_same)
 {
     enum { N = 4000 };
