@@ -58,10 +58,6 @@ static const struct knob rows[] = {
         "entries of less trusted writers answer equal requests only; 1 gateway, 5 reviewed, 9 "
         "operator"),
     INT(ttl_s, 86400, 1, 31536000, "s", "lifetime given to answers stored from now on"),
-    INT(stale_max_s, 0, 0, 31536000, "s",
-        "how long after its end an answer may stand in when no upstream answers; 0 = never"),
-    INT(quarantine_prompts, 0, 0, 1000000, "prompts",
-        "an entry hit by this many unlike questions in a day is set aside; 0 = never"),
     FLOAT(shadow_percent, 0, 0, 100, "%",
           "share of semantic hits that the model answers too, afterwards, to see whether they were "
           "right"),

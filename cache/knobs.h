@@ -27,7 +27,7 @@ struct cache_knobs {
     int64_t trust_min;
     uint64_t guards_off; /* bit i: the guard guard_names[i] is off */
     /* what is kept */
-    int64_t ttl_s, stale_max_s, quarantine_prompts;
+    int64_t ttl_s;
     /* what is learnt afterwards */
     double shadow_percent;
     bool judge, judge_refused;
