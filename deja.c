@@ -1,15 +1,22 @@
 /* deja.c - main(): one program, one sub-command a room. Each sub-command reads its own options (`deja engine --help`). */
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/mem.h"
 #include "cache/eval_main.h"
 #include "cache/knobs.h"
 #include "cache/library.h"
+#ifdef DEJA_DEVICE
+#include "engine/backend/device.h"
+extern const struct device_ops DEJA_DEVICE;
+#endif
 #include "engine/engine_main.h"
 #include "engine/plan_main.h"
 #include "gateway/gateway_main.h"
 #include "gateway/judge_main.h"
+#include "gateway/seed_main.h"
 #include "up/probe.h"
 #include "up/up_main.h"
 
@@ -50,6 +57,7 @@ static const struct {
     {"probe", probe_main, "ask one URL and end with 0 when it answers 2xx (for health checks)"},
     {"judge", judge_main,
      "ask a judge model about labelled pairs: how far its word can be trusted"},
+    {"seed", seed_main, "load answers written by people: served before anything a model said"},
     {"eval", eval_main, "replay question files against a policy: hits, and how many were wrong"},
     {"explain", explain_main, "may the answer to one question be used for another, and why"},
     {"functions", functions_main,
@@ -71,6 +79,10 @@ static int help_main(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    json_set_alloc_funcs(try_malloc, mem_free); /* many small blocks: they are kept for reuse */
+#ifdef DEJA_DEVICE                              /* the accelerator this program was built with */
+    backend_register(&DEJA_DEVICE);
+#endif
     const char *name = argc > 1 ? argv[1] : "help";
     if (!strcmp(name, "--help") || !strcmp(name, "-h")) name = "help";
     if (!strcmp(name, "--version")) name = "version";

@@ -18,7 +18,7 @@ void buf_fini(struct buf *b)
     *b = (struct buf){.max = b->max};
 }
 
-static bool reserve(struct buf *b, size_t more)
+bool buf_reserve(struct buf *b, size_t more)
 {
     if (b->failed) return false;
     if (more > b->max || b->n > b->max - more) return b->failed = true, false;
@@ -33,31 +33,16 @@ static bool reserve(struct buf *b, size_t more)
     return true;
 }
 
-void buf_add(struct buf *b, const void *bytes, size_t n)
-{
-    if (!reserve(b, n)) return;
-    if (n) memcpy(b->p + b->n, bytes, n);
-    b->n += n;
-    b->p[b->n] = 0;
-}
-
-void buf_str(struct buf *b, struct str s)
-{
-    buf_add(b, s.p, s.n);
-}
-void buf_z(struct buf *b, const char *z)
-{
-    buf_add(b, z, strlen(z));
-}
-void buf_char(struct buf *b, char c)
-{
-    buf_add(b, &c, 1);
-}
-
 void buf_utf8(struct buf *b, uint32_t cp)
 {
     char out[4];
     buf_add(b, out, utf8_encode(cp, out));
+}
+
+void buf_u64(struct buf *b, uint64_t v)
+{
+    char digits[STR_U64_BYTES];
+    buf_str(b, str_u64(v, digits));
 }
 
 void buf_printf(struct buf *b, const char *fmt, ...)
@@ -67,7 +52,7 @@ void buf_printf(struct buf *b, const char *fmt, ...)
     va_copy(again, ap);
     int n = vsnprintf(NULL, 0, fmt, ap);
     va_end(ap);
-    if (n >= 0 && reserve(b, (size_t)n)) {
+    if (n >= 0 && buf_reserve(b, (size_t)n)) {
         vsnprintf(b->p + b->n, (size_t)n + 1, fmt, again);
         b->n += (size_t)n;
     }

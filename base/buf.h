@@ -4,6 +4,7 @@
 #ifndef DEJA_BASE_BUF_H
 #define DEJA_BASE_BUF_H
 #include <stdbool.h>
+#include <string.h>
 
 #include "base/str.h"
 
@@ -14,12 +15,30 @@ struct buf {
 };
 
 void buf_init(struct buf *b, size_t bytes_max);
-void buf_fini(struct buf *b); /* frees; b may be used again after buf_init */
-void buf_add(struct buf *b, const void *bytes, size_t n);
-void buf_str(struct buf *b, struct str s);
-void buf_z(struct buf *b, const char *terminated);
-void buf_char(struct buf *b, char c);
+void buf_fini(struct buf *b);                 /* frees; b may be used again after buf_init */
+bool buf_reserve(struct buf *b, size_t more); /* room for so much more, or b is marked failed */
+static inline void buf_add(struct buf *b, const void *bytes, size_t n)
+{
+    bool fits = !b->failed && n < b->cap && b->n < b->cap - n && b->n + n <= b->max;
+    if (!fits && !buf_reserve(b, n)) return;
+    if (n) memcpy(b->p + b->n, bytes, n);
+    b->n += n;
+    b->p[b->n] = 0;
+}
+static inline void buf_str(struct buf *b, struct str s)
+{
+    buf_add(b, s.p, s.n);
+}
+static inline void buf_z(struct buf *b, const char *terminated)
+{
+    buf_add(b, terminated, strlen(terminated));
+}
+static inline void buf_char(struct buf *b, char c)
+{
+    buf_add(b, &c, 1);
+}
 void buf_printf(struct buf *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void buf_u64(struct buf *b, uint64_t v); /* decimal */
 void buf_utf8(struct buf *b, uint32_t code_point);
 void buf_clear(struct buf *b);             /* n = 0, failed = false; keeps memory */
 void buf_consume(struct buf *b, size_t n); /* drops the first n bytes */

@@ -1,7 +1,6 @@
 /* hash.c - XXH3-128 with tagged, length-prefixed fields. */
 #include "base/hash.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -22,7 +21,12 @@ bool hash_eq(struct hash128 a, struct hash128 b)
 
 void hash_hex(struct hash128 h, char out[33])
 {
-    snprintf(out, 33, "%016llx%016llx", (unsigned long long)h.hi, (unsigned long long)h.lo);
+    static const char digits[] = "0123456789abcdef";
+    for (int i = 0; i < 16; i++) {
+        out[i] = digits[h.hi >> (60 - 4 * i) & 15];
+        out[16 + i] = digits[h.lo >> (60 - 4 * i) & 15];
+    }
+    out[32] = 0;
 }
 
 enum err hash_from_hex(struct str hex, struct hash128 *out)

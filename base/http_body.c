@@ -29,13 +29,6 @@ void http_body_begin(struct http_body *b, enum http_framing framing, uint64_t le
     b->phase = SIZE;
 }
 
-static int hex_value(unsigned char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    unsigned char lower = c | 0x20;
-    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-}
-
 static bool is_text(unsigned char c)
 {
     return c == '\t' || (c >= 0x20 && c != 0x7F);
@@ -43,7 +36,7 @@ static bool is_text(unsigned char c)
 
 static enum err size_byte(struct http_body *b, unsigned char c)
 {
-    int digit = hex_value(c);
+    int digit = hex_value((char)c);
     if (digit >= 0) {
         if (++b->n_digits > SIZE_DIGITS_MAX || b->left > (uint64_t)INT64_MAX >> 4)
             return ERR_CORRUPT;

@@ -11,7 +11,7 @@
 #include "base/http_client_request.h"
 #include "base/mem.h"
 
-enum { POOLS_MAX = 256, HEAD_BYTES_MAX = 1 << 20 };
+enum { POOLS_MAX = 256, HEAD_BYTES_MAX = 1 << 20, HEAD_BYTES = 700 };
 
 /* --- pools */
 
@@ -52,7 +52,7 @@ void pool_put(struct client_conn *c)
 {
     struct client_pool *p = c->pool;
     struct http_client *client = c->client;
-    c->idle_since_ms = clock_ms();
+    c->idle_since_ms = loop_ms(client->loop);
     c->prev = NULL;
     c->next = p->idle;
     if (p->idle) p->idle->prev = c;
@@ -93,7 +93,7 @@ static void sweep(void *arg)
 
 void call_deadline(struct http_call *call, int after_ms)
 {
-    uint64_t now_ms = clock_ms();
+    uint64_t now_ms = loop_ms(call->client->loop);
     call->deadline_ms = after_ms ? now_ms + (uint64_t)after_ms : 0;
     if (!after_ms || (call->timer_ms && call->timer_ms <= call->deadline_ms)) return;
     call->timer_ms = call->deadline_ms;
@@ -111,7 +111,7 @@ static void deadline_passed(struct http_call *call)
                     o->connect_timeout_ms);
         return;
     case CALL_SENDING: {
-        size_t unsent = evbuffer_get_length(bufferevent_get_output(call->conn->bev));
+        size_t unsent = wire_unsent(&call->conn->wire);
         if (unsent < call->unsent_seen) {
             call->unsent_seen = unsent;
             call_deadline(call, o->idle_timeout_ms);
@@ -134,7 +134,7 @@ static void deadline_passed(struct http_call *call)
 static void on_timer(void *arg)
 {
     struct http_call *call = arg;
-    uint64_t now_ms = clock_ms();
+    uint64_t now_ms = loop_ms(call->client->loop);
     call->timer_ms = 0;
     if (!call->deadline_ms) return;
     if (now_ms >= call->deadline_ms)
@@ -177,10 +177,12 @@ static void unlist(struct http_call *call)
 
 void call_finish(struct http_call *call, enum err code, const char *fmt, ...)
 {
-    struct errmsg e = {.code = code};
+    struct errmsg e;
     va_list ap;
+    e.code = code;
+    e.text[0] = 0;
     va_start(ap, fmt);
-    int n = vsnprintf(e.text, sizeof e.text, fmt, ap);
+    int n = fmt ? vsnprintf(e.text, sizeof e.text, fmt, ap) : 0;
     va_end(ap);
     ASSERT(n >= 0 && !call->finished);
     call->finished = true;
@@ -235,7 +237,9 @@ void call_lost_early(struct http_call *call, const char *why)
 
 static void begin(struct http_call *call)
 {
-    struct client_conn *c = call->pool->idle;
+    struct client_conn *c;
+    while ((c = call->pool->idle) && !wire_silent(&c->wire))
+        conn_drop(c); /* closed, or with bytes that would pass for the answer to this call */
     if (!c) {
         dial(call);
         return;
@@ -303,6 +307,7 @@ struct http_call *http_call(struct http_client *c, const struct http_call_option
     c->stats.calls++;
     c->stats.open_calls++;
     buf_init(&call->request, o->body.n + HEAD_BYTES_MAX);
+    buf_reserve(&call->request, o->body.n + HEAD_BYTES);
     enum err bad = http_request_write(&call->request, o, &call->failure);
     set_defaults(call);
     if (!bad && call->origin.tls && !c->tls)
@@ -325,7 +330,7 @@ void http_call_pause(struct http_call *call)
     if (call->paused || call->finished) return;
     call->paused = true;
     if (call->state == CALL_BODY) call_deadline(call, 0);
-    if (call->conn && call->state != CALL_DIALLING) bufferevent_disable(call->conn->bev, EV_READ);
+    if (call->conn && call->state != CALL_DIALLING) wire_reads(&call->conn->wire, false);
 }
 
 void http_call_resume(struct http_call *call)
@@ -334,7 +339,7 @@ void http_call_resume(struct http_call *call)
     call->paused = false;
     if (call->state == CALL_BODY) call_deadline(call, call->options.idle_timeout_ms);
     if (!call->conn || call->state == CALL_DIALLING) return;
-    bufferevent_enable(call->conn->bev, EV_READ);
+    wire_reads(&call->conn->wire, true);
     call_kick(call); /* what was left in the buffer */
 }
 

@@ -1,4 +1,4 @@
-/* http_client.h - HTTP/1.1 client on bufferevents and llhttp with a keep-alive pool per origin, HTTPS with
+/* http_client.h - HTTP/1.1 client on libevent and llhttp with a keep-alive pool per origin, HTTPS with
  * verification. Threading: the loop's thread. Exactly one on_done per call, never before http_call returns. */
 #ifndef DEJA_BASE_HTTP_CLIENT_H
 #define DEJA_BASE_HTTP_CLIENT_H

@@ -4,16 +4,15 @@
  * ERR_CLOSED. */
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/http_client_internal.h"
 #include "base/mem.h"
 
-enum { INTERIM_MAX = 16, HEADERS_MAX = 256, READ_BYTES = 65536 };
+enum { INTERIM_MAX = 16, HEADERS_MAX = 256 };
 
 void conn_drop(struct client_conn *c)
 {
     if (!c->call) pool_remove(c);
-    bufferevent_free(c->bev);
+    wire_close(&c->wire);
     http_head_fini(&c->head);
     mem_free(c);
 }
@@ -23,15 +22,14 @@ static void release(struct client_conn *c, bool reusable)
 {
     struct http_call *call = c->call;
     call->conn = NULL;
-    reusable = reusable && !c->ended && !evbuffer_get_length(bufferevent_get_input(c->bev)) &&
-               !evbuffer_get_length(bufferevent_get_output(c->bev));
+    reusable = reusable && !c->ended && !wire_in(&c->wire).n && !wire_unsent(&c->wire);
     if (!reusable) {
         conn_drop(c); /* c->call is still set: it is in no pool */
         return;
     }
     c->call = NULL;
     http_head_clear(&c->head);
-    bufferevent_enable(c->bev, EV_READ);
+    wire_reads(&c->wire, true);
     pool_put(c);
 }
 
@@ -46,7 +44,7 @@ static void reply_done(struct client_conn *c)
 {
     struct http_call *call = c->call;
     release(c, c->head.keep_alive);
-    call_finish(call, OK, "%s", "");
+    call_finish(call, OK, NULL);
 }
 
 /* --- the reply */
@@ -76,7 +74,7 @@ static bool take_head(struct client_conn *c, struct str in)
     struct http_refusal why = {0};
     size_t used;
     enum err result = http_head_feed(&c->head, in, &used, &why);
-    evbuffer_drain(bufferevent_get_input(c->bev), used);
+    wire_take(&c->wire, used);
     if (result == ERR_AGAIN) return true;
     if (result) {
         fail(c, why.status == 431 ? ERR_TOO_LARGE : ERR_CORRUPT,
@@ -109,7 +107,7 @@ static bool take_body(struct client_conn *c, struct str in)
         return false;
     }
     if (content.n && call->handler.on_body) call->handler.on_body(call->handler.arg, content);
-    evbuffer_drain(bufferevent_get_input(c->bev), used);
+    wire_take(&c->wire, used);
     return true;
 }
 
@@ -133,16 +131,14 @@ void conn_take_input(struct client_conn *c)
 {
     for (;;) {
         struct http_call *call = c->call;
-        struct evbuffer *in = bufferevent_get_input(c->bev);
-        struct evbuffer_iovec piece;
         if (call->cancelled) return; /* the kick event ends it */
         if (call->state == CALL_BODY && c->body.done) {
             reply_done(c);
             return;
         }
         if (call->paused) return;
-        if (!evbuffer_get_length(in) || evbuffer_peek(in, -1, NULL, &piece, 1) < 1) break;
-        struct str bytes = {piece.iov_base, piece.iov_len};
+        struct str bytes = wire_in(&c->wire);
+        if (!bytes.n) break;
         call->any_received = true;
         bool alive = call->state == CALL_BODY ? take_body(c, bytes) : take_head(c, bytes);
         if (!alive) return;
@@ -152,20 +148,17 @@ void conn_take_input(struct client_conn *c)
 
 /* --- events of the socket */
 
-static void on_read(struct bufferevent *bev, void *arg)
+static void on_read(void *arg)
 {
     struct client_conn *c = arg;
-    struct loop *l = c->client->loop;
-    uint64_t entered = loop_enter(l);
     struct http_call *call = c->call;
     if (call) {
         if (call->state == CALL_BODY && !call->paused)
             call_deadline(call, call->options.idle_timeout_ms);
         conn_take_input(c);
-    } else if (evbuffer_get_length(bufferevent_get_input(bev))) {
+    } else if (wire_in(&c->wire).n) {
         conn_drop(c); /* nobody asked for anything */
     }
-    loop_leave(l, entered);
 }
 
 static void all_sent(struct http_call *call)
@@ -174,12 +167,12 @@ static void all_sent(struct http_call *call)
     call_deadline(call, call->options.first_byte_timeout_ms);
 }
 
-static void on_write(struct bufferevent *bev, void *arg)
+static void on_write(void *arg)
 {
     struct client_conn *c = arg;
     struct http_call *call = c->call;
-    if (evbuffer_get_length(bufferevent_get_output(bev))) return;
-    if (!c->pool->tls) bufferevent_disable(bev, EV_WRITE);
+    if (wire_unsent(&c->wire)) return;
+    wire_writes(&c->wire, false);
     if (call && call->state == CALL_SENDING) all_sent(call);
 }
 
@@ -187,12 +180,8 @@ static void on_write(struct bufferevent *bev, void *arg)
  * follows, because no callback may run inside http_call. */
 static void send_now(struct client_conn *c, struct http_call *call)
 {
-    struct evbuffer *out = bufferevent_get_output(c->bev);
-    evbuffer_unfreeze(out, 1); /* a bufferevent keeps its output's front to itself */
-    int n = evbuffer_write(out, bufferevent_getfd(c->bev));
-    evbuffer_freeze(out, 1);
-    if (n < 0 || evbuffer_get_length(out))
-        bufferevent_enable(c->bev, EV_WRITE);
+    if (!wire_flush(&c->wire) || wire_unsent(&c->wire))
+        wire_writes(&c->wire, true);
     else
         all_sent(call);
 }
@@ -201,18 +190,15 @@ static void handshake_failed(struct client_conn *c)
 {
     struct http_call *call = c->call;
     struct errmsg e = {0};
-    http_tls_explain(c->bev, call->origin.host, &e);
+    http_tls_explain(c->wire.tls, call->origin.host, &e);
     release(c, false);
     call_finish(call, ERR_UNAVAILABLE, "%s", e.text);
 }
 
-static void on_event(struct bufferevent *bev, short what, void *arg)
+static void on_event(void *arg, enum wire_event e)
 {
-    (void)bev;
     struct client_conn *c = arg;
-    struct loop *l = c->client->loop;
-    uint64_t entered = loop_enter(l);
-    if (what & BEV_EVENT_CONNECTED) {
+    if (e == WIRE_CONNECTED) {
         if (c->call) conn_send(c, c->call);
     } else if (!c->call) {
         conn_drop(c);
@@ -220,34 +206,30 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
         handshake_failed(c);
     } else {
         c->ended = true;
-        c->broken = what & BEV_EVENT_ERROR;
+        c->broken = e == WIRE_BROKEN;
         conn_take_input(c); /* what came before is delivered first */
     }
-    loop_leave(l, entered);
 }
 
 struct client_conn *conn_over(struct http_client *client, struct client_pool *pool, int fd)
 {
-    struct event_base *base = loop_base(client->loop);
-    struct bufferevent *bev = pool->tls ? http_tls_connect(client->tls, base, fd, pool->host)
-                                        : bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE);
-    if (!bev) {
-        close(fd);
-        return NULL;
+    static const struct wire_handler handler = {on_read, on_write, on_event};
+    struct bufferevent *tls = NULL;
+    if (pool->tls) {
+        tls = http_tls_connect(client->tls, loop_base(client->loop), fd, pool->host);
+        if (!tls) {
+            close(fd);
+            return NULL;
+        }
     }
     struct client_conn *c = xcalloc(1, sizeof *c);
     c->client = client;
     c->pool = pool;
-    c->bev = bev;
     http_head_init(&c->head, true, client->options.header_max, HEADERS_MAX);
-    bufferevent_setcb(bev, on_read, on_write, on_event, c);
-#ifdef DEJA_RARE
-    bufferevent_set_max_single_read(bev, 61);
-#else
-    bufferevent_set_max_single_read(bev, READ_BYTES);
-#endif
-    bufferevent_enable(bev, EV_READ | EV_WRITE);
-    if (!pool->tls) bufferevent_disable(bev, EV_WRITE); /* see send_now */
+    if (tls)
+        wire_open_tls(&c->wire, client->loop, tls, &handler, c);
+    else
+        wire_open(&c->wire, client->loop, fd, &handler, c);
     return c;
 }
 
@@ -260,8 +242,8 @@ void conn_send(struct client_conn *c, struct http_call *call)
     call->state = CALL_SENDING;
     call->unsent_seen = call->request.n;
     call_deadline(call, call->options.idle_timeout_ms);
-    if (call->paused) bufferevent_disable(c->bev, EV_READ);
-    if (bufferevent_write(c->bev, call->request.p, call->request.n)) {
+    if (call->paused) wire_reads(&c->wire, false);
+    if (!wire_put(&c->wire, buf_view(&call->request))) {
         err_set(&call->failure, ERR_UNAVAILABLE, "no memory to send the request");
         call_kick(call);
     } else if (!c->pool->tls) {

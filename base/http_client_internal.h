@@ -4,14 +4,13 @@
  * goes in conn_drop. After either, the caller touches neither again. */
 #ifndef DEJA_BASE_HTTP_CLIENT_INTERNAL_H
 #define DEJA_BASE_HTTP_CLIENT_INTERNAL_H
-#include <event2/buffer.h>
-#include <event2/bufferevent.h>
 #include <event2/event.h>
 
 #include "base/http_client.h"
 #include "base/http_client_dial.h"
 #include "base/http_parse.h"
 #include "base/http_tls.h"
+#include "base/wire.h"
 
 struct client_conn;
 
@@ -66,7 +65,7 @@ struct client_conn {
     struct http_client *client;
     struct client_pool *pool;
     struct client_conn *prev, *next; /* in pool->idle */
-    struct bufferevent *bev;
+    struct wire wire;
     struct http_call *call; /* NULL = idle */
     bool ended;             /* nothing more will come, input may still be unread */
     bool broken;            /* and that end was no orderly one */
@@ -92,6 +91,7 @@ struct http_client {
 };
 
 /* http_client.c */
+/* fmt may be NULL: nothing is said. */
 void call_finish(struct http_call *call, enum err code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void call_deadline(struct http_call *call, int after_ms); /* 0 = none */
 void call_kick(struct http_call *call);

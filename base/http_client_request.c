@@ -109,8 +109,13 @@ static bool is_clients_own(struct str name)
 static void add_host(struct buf *b, const struct http_origin *o)
 {
     bool literal = strchr(o->host, ':') != NULL;
-    buf_printf(b, literal ? "Host: [%s]" : "Host: %s", o->host);
-    if (o->port != (o->tls ? 443 : 80)) buf_printf(b, ":%d", o->port);
+    buf_z(b, literal ? "Host: [" : "Host: ");
+    buf_z(b, o->host);
+    if (literal) buf_char(b, ']');
+    if (o->port != (o->tls ? 443 : 80)) {
+        buf_char(b, ':');
+        buf_u64(b, (uint64_t)o->port);
+    }
     buf_z(b, "\r\n");
 }
 
@@ -122,8 +127,11 @@ enum err http_request_write(struct buf *b, const struct http_call_options *o, st
         (path.n && path.p[0] != '/' && path.p[0] != '?'))
         return err_set(e, ERR_INVALID,
                        "the path must begin with '/' and hold no blanks or control characters");
-    buf_printf(b, "%s %s%s%s HTTP/1.1\r\n", o->method, o->origin->base_path,
-               path.n || o->origin->base_path[0] ? "" : "/", path.n ? o->path : "");
+    buf_str(b, method);
+    buf_char(b, ' ');
+    buf_z(b, o->origin->base_path);
+    buf_str(b, path.n || o->origin->base_path[0] ? path : STR("/"));
+    buf_z(b, " HTTP/1.1\r\n");
     add_host(b, o->origin);
     for (size_t i = 0; i < o->n_headers; i++) {
         struct http_header h = o->headers[i];
@@ -139,7 +147,11 @@ enum err http_request_write(struct buf *b, const struct http_call_options *o, st
         buf_z(b, "\r\n");
     }
     bool sends_body = str_eqz(method, "POST") || str_eqz(method, "PUT") || str_eqz(method, "PATCH");
-    if (o->body.n || sends_body) buf_printf(b, "Content-Length: %zu\r\n", o->body.n);
+    if (o->body.n || sends_body) {
+        buf_z(b, "Content-Length: ");
+        buf_u64(b, o->body.n);
+        buf_z(b, "\r\n");
+    }
     buf_z(b, "Connection: keep-alive\r\n\r\n");
     buf_str(b, o->body);
     return buf_failed(b)

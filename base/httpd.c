@@ -91,11 +91,8 @@ static void on_kick(evutil_socket_t fd, short what, void *arg)
 
 /* --- accepting */
 
-static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *peer,
-                      int peer_n, void *arg)
+static void accept_one(struct httpd *s, int fd, const struct sockaddr *peer, int peer_n)
 {
-    (void)listener;
-    struct httpd *s = arg;
     s->stats.connections++;
     bool over = s->n_conns >= s->options.connections_max;
     if (s->n_conns >= s->options.connections_max + REFUSED_MAX) {
@@ -104,10 +101,21 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
         return;
     }
     struct http_conn *c = conn_new(s, fd, peer, peer_n);
-    if (!c || !over) return;
+    if (!over) return;
     log_limited(LOG_WARN, "http", "connection refused: %d are open, the maximum", s->n_conns - 1);
     conn_refuse(c, &(struct http_refusal){503, "too_many_connections",
                                           "The server has too many open connections."});
+}
+
+static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *peer,
+                      int peer_n, void *arg)
+{
+    (void)listener;
+    struct httpd *s = arg;
+    struct loop *l = s->loop;
+    uint64_t entered = loop_enter(l);
+    accept_one(s, fd, peer, peer_n);
+    loop_leave(l, entered);
 }
 
 /* Out of descriptors, most likely: without the pause the loop would spin on the same failure. */

@@ -1,4 +1,4 @@
-/* httpd.h - HTTP/1.1 server on libevent bufferevents and llhttp (RFC 9110, 9112). Strict about framing (no smuggling),
+/* httpd.h - HTTP/1.1 server on libevent and llhttp (RFC 9110, 9112). Strict about framing (no smuggling),
  * capped everywhere, tells the handler the moment the client is gone, and passes back-pressure on.
  * Threading: everything on the loop's thread. Ownership: the server owns a request until its reply has ended or the
  * client left; the handler keeps the pointer until then and must let go when told. */
@@ -11,11 +11,14 @@ struct httpd;
 struct http_req;
 
 struct httpd_options {
-    const char *host;    /* "127.0.0.1" */
-    int port;            /* 0 = any free one, see httpd_port */
-    size_t header_max;   /* bytes of request line + headers; 0 = 65536 -> 431 */
-    int headers_max;     /* 0 = 100 -> 431 */
-    size_t body_max;     /* 0 = 8 MiB -> 413, on the running count */
+    const char *host;  /* "127.0.0.1" */
+    int port;          /* 0 = any free one, see httpd_port */
+    size_t header_max; /* bytes of request line + headers; 0 = 65536 -> 431 */
+    int headers_max;   /* 0 = 100 -> 431 */
+    size_t body_max;   /* 0 = 8 MiB -> 413, on the running count */
+    /* May be NULL: how large the body of this one may be, asked when its head has come; r is for looking only (method, path, headers) */
+    size_t (*body_max_of)(void *arg, const struct http_req *r);
+    void *body_max_arg;
     int connections_max; /* 0 = 4096 -> 503 and close */
     int pipelined_max; /* requests read ahead on a connection, as 8 KiB each; 0 = 8: reading pauses beyond it */
     int idle_timeout_ms;   /* keep-alive without a request; 0 = 75000 */

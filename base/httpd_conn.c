@@ -10,11 +10,11 @@
  * that is already queued is always delivered first, so `printf ... | nc -N` gets answers that are made at once. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
-#include <errno.h>
-#include <event2/buffer.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -28,14 +28,14 @@ enum {
     LINGER_SILENCE_MS = 2000,
     LINGER_MS = 5000,
     GONE_POLL_MS = 500,
-    READ_BYTES = 65536, /* one read of the socket: 4 of libevent's default, for big prompts */
-    WRITE_BYTES = 262144,
     REPLY_HEADERS_MAX = 65536,
 };
 
+static const uint64_t STALL_UNKNOWN = UINT64_MAX;
+
 size_t conn_waiting(const struct http_conn *c)
 {
-    return c->bev ? evbuffer_get_length(bufferevent_get_output(c->bev)) : 0;
+    return wire_unsent(&c->wire); /* nothing once it is closed */
 }
 
 /* --- deadlines: one timer a connection, moved only when it must fire earlier */
@@ -43,14 +43,14 @@ size_t conn_waiting(const struct http_conn *c)
 static void arm_for(struct http_conn *c, uint64_t when_ms)
 {
     if (c->timer_ms && c->timer_ms <= when_ms) return;
-    uint64_t now_ms = clock_ms();
+    uint64_t now_ms = loop_ms(c->server->loop);
     c->timer_ms = when_ms;
     loop_timer_arm(c->timer, when_ms > now_ms ? when_ms - now_ms : 0);
 }
 
 static void set_deadline(struct http_conn *c, int after_ms)
 {
-    c->deadline_ms = after_ms ? clock_ms() + (uint64_t)after_ms : 0;
+    c->deadline_ms = after_ms ? loop_ms(c->server->loop) + (uint64_t)after_ms : 0;
     if (after_ms) arm_for(c, c->deadline_ms);
 }
 
@@ -78,18 +78,24 @@ static void enter(struct http_conn *c, enum conn_state state)
 
 /* --- writing */
 
+/* From now on the client must read. What it has read by then is looked at later, off the path of short replies. */
+static void watch_reading(struct http_conn *c)
+{
+    if (c->stall_ms) return;
+    c->stall_bytes = STALL_UNKNOWN;
+    c->stall_ms = loop_ms(c->server->loop) + (uint64_t)c->server->options.write_timeout_ms / 2;
+    arm_for(c, c->stall_ms);
+}
+
 void conn_write(struct http_conn *c, struct str bytes)
 {
-    if (!c->bev || !bytes.n) return;
-    if (bufferevent_write(c->bev, bytes.p, bytes.n))
+    if (!c->wire.open || !bytes.n) return;
+    if (!wire_put(&c->wire, bytes))
         c->broken = true; /* a reply with a hole must not pass for whole */
-    if (c->broken || !(bufferevent_get_enabled(c->bev) & EV_WRITE)) conn_kick(c);
+    if (c->broken || !c->wire.writing) conn_kick(c);
     if (c->broken) return;
     c->queued_bytes += bytes.n;
-    if (c->stall_ms) return;
-    c->stall_bytes = c->queued_bytes - conn_waiting(c);
-    c->stall_ms = clock_ms() + (uint64_t)c->server->options.write_timeout_ms;
-    arm_for(c, c->stall_ms);
+    watch_reading(c);
 }
 
 /* Sends what this turn of the loop has queued, in one call and without asking epoll first: a socket that takes it all
@@ -97,19 +103,17 @@ void conn_write(struct http_conn *c, struct str bytes)
  * on_write. False: the connection is gone. */
 static bool flush(struct http_conn *c)
 {
-    struct evbuffer *out = bufferevent_get_output(c->bev);
-    if (!evbuffer_get_length(out) || (bufferevent_get_enabled(c->bev) & EV_WRITE)) return true;
-    evbuffer_unfreeze(out, 1); /* a bufferevent keeps its output's front to itself */
-    int n = evbuffer_write(out, bufferevent_getfd(c->bev));
-    int number = errno;
-    evbuffer_freeze(out, 1);
-    if (n < 0 && number != EAGAIN && number != EINTR) {
+    if (!conn_waiting(c) || c->wire.writing) return true;
+    if (!wire_flush(&c->wire)) {
         conn_close(c);
         return false;
     }
     bool waits = c->req && c->req->wants_writable;
-    if (evbuffer_get_length(out) || waits) bufferevent_enable(c->bev, EV_WRITE);
-    if (!evbuffer_get_length(out)) c->stall_ms = 0;
+    if (conn_waiting(c) || waits) wire_writes(&c->wire, true);
+    if (waits) /* the system took it all, but has room for no more: the client must still read */
+        watch_reading(c);
+    else if (!conn_waiting(c))
+        c->stall_ms = 0;
     return true;
 }
 
@@ -131,8 +135,7 @@ void conn_close(struct http_conn *c)
     if (c->state == CONN_DEAD) return;
     c->state =
         CONN_DEAD; /* first: the gone callback may still write to its request, which then does nothing */
-    bufferevent_free(c->bev);
-    c->bev = NULL;
+    wire_close(&c->wire);
     loop_timer_free(c->timer);
     c->timer = NULL;
     end_request(c, true);
@@ -151,16 +154,16 @@ void conn_free(struct http_conn *c)
 /* The last byte of the last reply is out. */
 static void last_is_out(struct http_conn *c)
 {
-    struct evbuffer *in = bufferevent_get_input(c->bev);
-    if (!c->linger && !evbuffer_get_length(in)) {
+    size_t unread = wire_in(&c->wire).n;
+    if (!c->linger && !unread) {
         conn_close(c);
         return;
     }
     /* closing with unread input would reset the connection and could take the reply away from the client */
-    shutdown(bufferevent_getfd(c->bev), SHUT_WR);
-    evbuffer_drain(in, evbuffer_get_length(in));
-    bufferevent_enable(c->bev, EV_READ);
-    c->linger_ms = clock_ms() + LINGER_MS;
+    shutdown(wire_fd(&c->wire), SHUT_WR);
+    wire_take(&c->wire, unread);
+    wire_reads(&c->wire, true);
+    c->linger_ms = loop_ms(c->server->loop) + LINGER_MS;
     enter(c, CONN_LINGER);
 }
 
@@ -195,9 +198,9 @@ void conn_reply_done(struct http_conn *c, bool keep)
         return;
     }
     enter(c, CONN_IDLE);
-    if (c->paused) bufferevent_enable(c->bev, EV_READ);
+    if (c->paused) wire_reads(&c->wire, true);
     c->paused = false;
-    if (!c->in_handler && evbuffer_get_length(bufferevent_get_input(c->bev))) conn_kick(c);
+    if (!c->in_handler && wire_in(&c->wire).n) conn_kick(c);
 }
 
 void conn_abort(struct http_conn *c, bool reset)
@@ -206,7 +209,7 @@ void conn_abort(struct http_conn *c, bool reset)
     if (c->state == CONN_DEAD) return;
     end_request(c, false);
     if (reset) {
-        setsockopt(bufferevent_getfd(c->bev), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+        setsockopt(wire_fd(&c->wire), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
         c->broken = true;
     }
     enter(c, CONN_LAST);
@@ -233,7 +236,12 @@ static const struct http_refusal too_large = {413, "body_too_large",
 static void head_done(struct http_conn *c)
 {
     struct http_head *h = &c->head;
-    if (h->framing == HTTP_BODY_LENGTH && h->length > c->server->options.body_max) {
+    struct httpd *s = c->server;
+    struct http_req asking = {.conn = c};
+    c->body_max = s->options.body_max_of ? s->options.body_max_of(s->options.body_max_arg, &asking)
+                                         : s->options.body_max;
+    c->body.max = c->body_max;
+    if (h->framing == HTTP_BODY_LENGTH && h->length > c->body_max) {
         conn_refuse(c, &too_large);
         return;
     }
@@ -243,7 +251,7 @@ static void head_done(struct http_conn *c)
         return;
     }
     enter(c, CONN_BODY);
-    if (h->expects_continue && !evbuffer_get_length(bufferevent_get_input(c->bev)))
+    if (h->expects_continue && !wire_in(&c->wire).n)
         conn_write(c, STR("HTTP/1.1 100 Continue\r\n\r\n"));
 }
 
@@ -257,7 +265,7 @@ static size_t take_head(struct http_conn *c, struct str in)
         enter(c, CONN_HEAD);
     }
     if (result == ERR_AGAIN) return used;
-    evbuffer_drain(bufferevent_get_input(c->bev), used);
+    wire_take(&c->wire, used);
     if (result)
         conn_refuse(c, &why);
     else
@@ -276,7 +284,7 @@ static size_t take_body(struct http_conn *c, struct str in)
         return 0;
     }
     uint64_t announced = b->framing == HTTP_BODY_CHUNKED ? b->left : 0;
-    if (c->body.n + content.n + announced > c->server->options.body_max) {
+    if (c->body.n + content.n + announced > c->body_max) {
         conn_refuse(c, &too_large);
         return 0;
     }
@@ -287,7 +295,7 @@ static size_t take_body(struct http_conn *c, struct str in)
         return 0;
     }
     if (!b->done) return used;
-    evbuffer_drain(bufferevent_get_input(c->bev), used);
+    wire_take(&c->wire, used);
     dispatch(c);
     return 0;
 }
@@ -297,7 +305,7 @@ static void look_ahead(struct http_conn *c, size_t waiting)
 {
     if (c->paused || waiting < (size_t)c->server->options.pipelined_max * AHEAD_BYTES) return;
     c->paused = true;
-    bufferevent_disable(c->bev, EV_READ);
+    wire_reads(&c->wire, false);
     set_deadline(c, GONE_POLL_MS);
 }
 
@@ -305,8 +313,8 @@ static void look_ahead(struct http_conn *c, size_t waiting)
 static bool owes_reading(struct http_conn *c)
 {
     bool much = conn_waiting(c) > c->server->options.write_high;
-    if (much && !c->paused) bufferevent_disable(c->bev, EV_READ);
-    if (!much && c->paused) bufferevent_enable(c->bev, EV_READ);
+    if (much && !c->paused) wire_reads(&c->wire, false);
+    if (!much && c->paused) wire_reads(&c->wire, true);
     c->paused = much;
     return much;
 }
@@ -314,14 +322,11 @@ static bool owes_reading(struct http_conn *c)
 /* Works through the input until it is used up or a reply must come first. */
 static void take_input(struct http_conn *c)
 {
-    while (c->bev) {
+    while (c->wire.open) {
         if (c->state == CONN_IDLE && owes_reading(c)) return;
-        struct evbuffer *in = bufferevent_get_input(c->bev);
-        size_t waiting = evbuffer_get_length(in), used = 0;
-        if (!waiting) return;
-        struct evbuffer_iovec piece;
-        evbuffer_peek(in, -1, NULL, &piece, 1);
-        struct str bytes = {piece.iov_base, piece.iov_len};
+        struct str bytes = wire_in(&c->wire);
+        size_t used = 0;
+        if (!bytes.n) return;
         switch (c->state) {
         case CONN_IDLE:
         case CONN_HEAD:
@@ -331,36 +336,29 @@ static void take_input(struct http_conn *c)
             used = take_body(c, bytes);
             break;
         case CONN_REQUEST:
-            look_ahead(c, waiting);
+            look_ahead(c, bytes.n);
             return;
         default: /* nothing more is wanted */
-            used = waiting;
+            used = bytes.n;
             c->linger = true;
         }
-        if (used) evbuffer_drain(in, used);
+        if (used) wire_take(&c->wire, used);
     }
 }
 
-static void on_read(struct bufferevent *bev, void *arg)
+static void on_read(void *arg)
 {
-    (void)bev;
     struct http_conn *c = arg;
-    uint64_t entered = loop_enter(c->server->loop);
-    struct loop *l = c->server->loop;
     if (c->state == CONN_BODY || c->state == CONN_LINGER)
         enter(c, c->state); /* silence starts anew */
     take_input(c);
-    loop_leave(l, entered);
 }
 
 /* --- events of the socket */
 
-static void on_write(struct bufferevent *bev, void *arg)
+static void on_write(void *arg)
 {
-    (void)bev;
     struct http_conn *c = arg;
-    uint64_t entered = loop_enter(c->server->loop);
-    struct loop *l = c->server->loop;
     size_t waiting = conn_waiting(c);
     if (!waiting) c->stall_ms = 0;
     struct http_req *r = c->req;
@@ -370,29 +368,23 @@ static void on_write(struct bufferevent *bev, void *arg)
     }
     if (c->state == CONN_LAST && !conn_waiting(c)) last_is_out(c);
     if (c->state == CONN_IDLE && c->paused) conn_kick(c); /* goes on with what was held back */
-    if (c->bev && !conn_waiting(c))
-        bufferevent_disable(c->bev, EV_WRITE); /* back to the short way */
-    loop_leave(l, entered);
+    if (!conn_waiting(c)) wire_writes(&c->wire, false);   /* back to the short way */
 }
 
-static void on_event(struct bufferevent *bev, short what, void *arg)
+static void on_event(void *arg, enum wire_event e)
 {
-    (void)bev;
     struct http_conn *c = arg;
-    uint64_t entered = loop_enter(c->server->loop);
-    struct loop *l = c->server->loop;
-    bool error = what & BEV_EVENT_ERROR;
+    bool error = e == WIRE_BROKEN;
     if (error || c->state == CONN_REQUEST || c->state == CONN_LINGER || !conn_waiting(c))
         conn_close(c);
     else if (c->state != CONN_LAST)
         begin_last(c); /* nothing more will come; what is queued still goes out */
-    loop_leave(l, entered);
 }
 
 /* With reading off, only the socket's state tells that the client has left. */
 static bool left_while_paused(const struct http_conn *c)
 {
-    struct pollfd p = {.fd = bufferevent_getfd(c->bev), .events = POLLRDHUP};
+    struct pollfd p = {.fd = wire_fd(&c->wire), .events = POLLRDHUP};
     return poll(&p, 1, 0) == 1 && (p.revents & (POLLRDHUP | POLLERR | POLLHUP));
 }
 
@@ -429,7 +421,9 @@ static void deadline_passed(struct http_conn *c)
 /* False: the client has read nothing for write_timeout_ms. */
 static bool still_reading(struct http_conn *c, uint64_t now_ms)
 {
-    uint64_t out = c->queued_bytes - conn_waiting(c);
+    int in_kernel = 0;
+    if (ioctl(wire_fd(&c->wire), SIOCOUTQ, &in_kernel)) in_kernel = 0;
+    uint64_t out = c->queued_bytes - conn_waiting(c) - (uint64_t)in_kernel;
     if (out == c->stall_bytes) return false;
     c->stall_bytes = out;
     c->stall_ms = now_ms + (uint64_t)c->server->options.write_timeout_ms;
@@ -439,7 +433,7 @@ static bool still_reading(struct http_conn *c, uint64_t now_ms)
 static void on_timer(void *arg)
 {
     struct http_conn *c = arg;
-    uint64_t now_ms = clock_ms();
+    uint64_t now_ms = loop_ms(c->server->loop);
     c->timer_ms = 0;
     if (c->state == CONN_LINGER && now_ms >= c->linger_ms) {
         conn_close(c);
@@ -473,14 +467,9 @@ void conn_continue(struct http_conn *c)
 
 struct http_conn *conn_new(struct httpd *s, int fd, const struct sockaddr *peer, int peer_n)
 {
+    static const struct wire_handler handler = {on_read, on_write, on_event};
     struct http_conn *c = xcalloc(1, sizeof *c);
     c->server = s;
-    c->bev = bufferevent_socket_new(loop_base(s->loop), fd, BEV_OPT_CLOSE_ON_FREE);
-    if (!c->bev) {
-        close(fd);
-        mem_free(c);
-        return NULL;
-    }
     if (peer_n > 0 && (size_t)peer_n <= sizeof c->peer) memcpy(&c->peer, peer, (size_t)peer_n);
     http_head_init(&c->head, false, s->options.header_max, s->options.headers_max);
     buf_init(&c->body, s->options.body_max);
@@ -490,16 +479,8 @@ struct http_conn *conn_new(struct httpd *s, int fd, const struct sockaddr *peer,
     if (s->conns) s->conns->prev = c;
     s->conns = c;
     s->n_conns++;
-#ifdef DEJA_RARE
-    bufferevent_set_max_single_read(c->bev, 61);
-#else
-    bufferevent_set_max_single_read(c->bev, READ_BYTES);
-    bufferevent_set_max_single_write(c->bev, WRITE_BYTES);
-#endif
-    bufferevent_setcb(c->bev, on_read, on_write, on_event, c);
-    bufferevent_setwatermark(c->bev, EV_WRITE, s->options.write_high / 2, 0);
+    wire_open(&c->wire, s->loop, fd, &handler, c);
+    c->wire.write_low = s->options.write_high / 2;
     enter(c, CONN_IDLE);
-    bufferevent_enable(c->bev, EV_READ);
-    bufferevent_disable(c->bev, EV_WRITE); /* see flush */
     return c;
 }

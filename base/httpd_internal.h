@@ -4,14 +4,13 @@
  * returned. */
 #ifndef DEJA_BASE_HTTPD_INTERNAL_H
 #define DEJA_BASE_HTTPD_INTERNAL_H
-#include <event2/buffer.h>
-#include <event2/bufferevent.h>
 #include <event2/event.h>
 #include <event2/listener.h>
 #include <sys/socket.h>
 
 #include "base/http_parse.h"
 #include "base/httpd.h"
+#include "base/wire.h"
 
 enum conn_state {
     CONN_IDLE,    /* between requests: nothing but empty lines has come */
@@ -29,10 +28,11 @@ struct http_conn {
     struct http_conn *kick_next;
     bool kicked;
     enum conn_state state;
-    struct bufferevent *bev;
+    struct wire wire;
     struct http_head head;
     struct http_body body_reader;
     struct buf body;
+    size_t body_max;      /* of this request */
     struct http_req *req; /* in CONN_REQUEST */
     struct buf reply_headers;
     struct loop_timer *timer;
@@ -50,8 +50,10 @@ struct http_conn {
     char peer_text[64];
 };
 
+struct http_local;
 struct http_req {
     struct http_conn *conn;
+    struct http_local *local; /* made inside the process: conn has no socket; else NULL */
     void (*gone)(void *arg);
     void *gone_arg;
     void (*writable)(void *arg);
@@ -103,6 +105,11 @@ void conn_reply_done(struct http_conn *c, bool keep);
 void conn_abort(struct http_conn *c, bool reset);
 /* Refuses what is being read: error reply, gentle close. */
 void conn_refuse(struct http_conn *c, const struct http_refusal *why);
+
+/* http_local.c: where replies to requests of the process itself go */
+void local_start(struct http_local *l, int status);
+bool local_write(struct http_local *l, struct str bytes);
+void local_end(struct http_local *l, bool cut); /* the request is dead after it */
 
 /* httpd_reply.c */
 struct http_req *req_new(struct http_conn *c);

@@ -233,23 +233,13 @@ void http_set_headerf(struct http_req *r, const char *name, const char *fmt, ...
 
 /* --- the reply */
 
-static void add_number(struct buf *out, uint64_t v)
-{
-    char digits[20];
-    size_t i = sizeof digits;
-    do
-        digits[--i] = (char)('0' + v % 10);
-    while (v /= 10);
-    buf_add(out, digits + i, sizeof digits - i);
-}
-
 /* Status line and the headers of every reply, into the server's scratch buffer. */
 static struct buf *begin_head(struct http_conn *c, int status, const char *content_type)
 {
     struct buf *out = &c->server->scratch;
     buf_clear(out);
     buf_z(out, "HTTP/1.1 ");
-    add_number(out, (uint64_t)status);
+    buf_u64(out, (uint64_t)status);
     buf_char(out, ' ');
     buf_z(out, http_status_text(status));
     buf_z(out, "\r\nDate: ");
@@ -274,7 +264,7 @@ static void add_connection(struct buf *out, const struct http_conn *c, bool keep
 static void add_length(struct buf *out, size_t n)
 {
     buf_z(out, "Content-Length: ");
-    add_number(out, n);
+    buf_u64(out, n);
     buf_z(out, "\r\n");
 }
 
@@ -292,6 +282,12 @@ void http_send(struct http_req *r, int status, const char *content_type, struct 
 {
     struct http_conn *c = r->conn;
     ASSERT(!r->started && status >= 200 && status <= 599);
+    if (r->local) {
+        local_start(r->local, status);
+        local_write(r->local, body);
+        local_end(r->local, false);
+        return;
+    }
     if (c->state == CONN_DEAD) return;
     bool keep = keeps(r);
     struct buf *out = begin_head(c, status, content_type);
@@ -313,6 +309,7 @@ void http_start(struct http_req *r, int status, const char *content_type)
     struct http_conn *c = r->conn;
     ASSERT(!r->started && status >= 200 && status <= 599);
     r->started = true;
+    if (r->local) return local_start(r->local, status);
     r->without_body = r->is_head || has_no_body(status);
     r->chunked = c->head.http_11 && !has_no_body(status);
     if (!r->chunked && !r->without_body)
@@ -345,6 +342,7 @@ bool http_write(struct http_req *r, struct str bytes)
 {
     struct http_conn *c = r->conn;
     ASSERT(r->started);
+    if (r->local) return local_write(r->local, bytes);
     if (c->state == CONN_DEAD || c->broken) return false;
     size_t high = c->server->options.write_high;
     if (conn_waiting(c) > QUEUE_FACTOR * high) {
@@ -370,6 +368,7 @@ void http_end(struct http_req *r)
 {
     struct http_conn *c = r->conn;
     ASSERT(r->started);
+    if (r->local) return local_end(r->local, false);
     if (c->state == CONN_DEAD) return;
     if (r->chunked && !r->without_body) conn_write(c, STR("0\r\n\r\n"));
     conn_reply_done(c, keeps(r));
@@ -377,6 +376,7 @@ void http_end(struct http_req *r)
 
 void http_abort(struct http_req *r)
 {
+    if (r->local) return local_end(r->local, true);
     /* without chunks (or a head) a plain end would pass for a whole reply */
     conn_abort(r->conn, !r->started || !r->chunked);
 }

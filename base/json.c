@@ -1,5 +1,6 @@
 /* json.c - strictness around jansson, and our own writers.
- * Depth is checked in one pass over the bytes before jansson recurses into them. The writers are ours because jansson's prints
+ * Plain texts are built by json_read.c; what that declines goes to jansson, for what is rare and for the message. Depth is checked in
+ * one pass over the bytes before jansson recurses into them. The writers are ours because jansson's prints
  * reals with 17 digits (0.7 would become 0.69999999999999996) and has no canonical numbers. Pure, allocation aside. */
 #include "base/json.h"
 
@@ -8,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_read.h"
+#include "base/json_scan.h"
 #include "base/mem.h"
 
 enum { DEPTH_DEFAULT = 64, DEPTH_LIMIT = 2000 /* below jansson's own 2048 */, KEYS_ON_STACK = 32 };
@@ -82,6 +85,7 @@ enum err json_parse_at(struct str text, int depth_max, json_t **out, size_t *at,
     if (depth_max <= 0) depth_max = DEPTH_DEFAULT;
     if (depth_max > DEPTH_LIMIT) depth_max = DEPTH_LIMIT;
     if (!str_trim(text).n) return err_set(e, ERR_INVALID, "not valid JSON: the text is empty");
+    if ((*out = json_read(text, depth_max))) return OK;
     size_t deep;
     if (too_deep(text, depth_max, &deep)) {
         if (at) *at = deep;
@@ -102,24 +106,14 @@ enum err json_parse(struct str text, int depth_max, json_t **out, struct errmsg 
     return json_parse_at(text, depth_max, out, NULL, e);
 }
 
-/* Value of the four hex digits of the escape \\uXXXX at text.p[i], else -1. */
-static long escape_value(struct str text, size_t i)
-{
-    if (i + 6 > text.n || text.p[i] != '\\' || text.p[i + 1] != 'u') return -1;
-    char hex[5];
-    memcpy(hex, text.p + i + 2, 4);
-    hex[4] = 0;
-    if (strspn(hex, "0123456789abcdefABCDEF") != 4) return -1;
-    return strtol(hex, NULL, 16);
-}
-
 /* Copies the escape at text.p[i] and returns its length. */
 static size_t repair_escape(struct buf *out, struct str text, size_t i, bool *changed)
 {
-    long v = escape_value(text, i), next = v >= 0 ? escape_value(text, i + 6) : -1;
+    const char *p = text.p + i, *end = text.p + text.n;
+    long v = json_scan_code_unit(p, end), next = v >= 0 ? json_scan_code_unit(p + 6, end) : -1;
     bool high = v >= 0xD800 && v <= 0xDBFF, low = v >= 0xDC00 && v <= 0xDFFF;
     if (high && next >= 0xDC00 && next <= 0xDFFF) {
-        buf_add(out, text.p + i, 12);
+        buf_add(out, p, 12);
         return 12;
     }
     if (high || low) {
@@ -208,22 +202,14 @@ static void write_escape(struct buf *out, unsigned char c)
     buf_printf(out, "\\u%04x", c);
 }
 
-/* Bytes that may stand in a JSON string as they are (ASCII only). */
-static bool plain(unsigned char c)
-{
-    return c >= 0x20 && c < 0x80 && c != '"' && c != '\\';
-}
-
 void json_write_string(struct buf *out, struct str s)
 {
     buf_char(out, '"');
     size_t from = 0, i = 0;
     while (i < s.n) {
+        i += json_scan_plain(str_sub(s, i, s.n));
+        if (i == s.n) break;
         unsigned char c = (unsigned char)s.p[i];
-        if (plain(c)) {
-            i++;
-            continue;
-        }
         uint32_t cp;
         size_t n = c < 0x80 ? 0 : utf8_decode(str_sub(s, i, s.n), &cp);
         if (n) {
@@ -241,14 +227,42 @@ void json_write_string(struct buf *out, struct str s)
     buf_char(out, '"');
 }
 
+static void write_integer(struct buf *out, int64_t v)
+{
+    if (v < 0) buf_char(out, '-');
+    buf_u64(out, v < 0 ? 0 - (uint64_t)v : (uint64_t)v);
+}
+
+/* What %.15g would print, for most numbers people write: a few decimals. n and the power of ten are exact, so their quotient is just what
+ * reading the digits gives. False: not such a number. */
+static bool write_decimal(struct buf *out, double v)
+{
+    static const double powers[] = {10, 100, 1000, 10000};
+    double size = fabs(v);
+    if (!(size >= 0.0001 && size < 1e9)) return false;
+    for (int k = 0; k < 4; k++) {
+        double n = nearbyint(size * powers[k]);
+        if (n / powers[k] != size) continue;
+        uint64_t digits = (uint64_t)n, unit = (uint64_t)powers[k];
+        if (v < 0) buf_char(out, '-');
+        buf_u64(out, digits / unit);
+        buf_char(out, '.');
+        for (digits %= unit; unit > 1; digits %= unit)
+            unit /= 10, buf_char(out, (char)('0' + digits / unit));
+        return true;
+    }
+    return false;
+}
+
 /* The shortest digits that read back as the same double. */
 static void write_real(struct buf *out, double v, bool canonical)
 {
     char text[40];
     if (canonical && v == floor(v) && fabs(v) < 0x1p63) {
-        buf_printf(out, "%lld", (long long)v);
+        write_integer(out, (int64_t)v);
         return;
     }
+    if (write_decimal(out, v)) return;
     for (int digits = 15; digits <= 17; digits++) {
         snprintf(text, sizeof text, "%.*g", digits, v);
         if (strtod(text, NULL) == v) break;
@@ -344,7 +358,7 @@ static void write_value(struct buf *out, const json_t *v, bool canonical, int de
         json_write_string(out, json_str(v));
         break;
     case JSON_INTEGER:
-        buf_printf(out, "%lld", (long long)json_integer_value(v));
+        write_integer(out, json_integer_value(v));
         break;
     case JSON_REAL:
         write_real(out, json_real_value(v), canonical);
@@ -374,6 +388,12 @@ struct str json_str(const json_t *v)
 {
     if (!json_is_string(v)) return (struct str){NULL, 0};
     return (struct str){json_string_value(v), json_string_length(v)};
+}
+
+const json_t *json_given(const json_t *object, const char *key)
+{
+    const json_t *v = json_object_get(object, key);
+    return json_is_null(v) ? NULL : v;
 }
 
 struct str json_member_str(const json_t *object, const char *key)

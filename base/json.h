@@ -28,6 +28,8 @@ void json_write_canonical(struct buf *out, const json_t *v);
 void json_write_string(struct buf *out,
                        struct str s); /* quoted and escaped; invalid UTF-8 becomes U+FFFD */
 struct str json_str(const json_t *v); /* a string value's bytes, else empty with p NULL */
+/* The member, with null taken for absent: NULL. */
+const json_t *json_given(const json_t *object, const char *key);
 /* Member of an object as text, borrowed; empty with p NULL when absent, null or of another type. */
 struct str json_member_str(const json_t *object, const char *key);
 

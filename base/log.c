@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 
-enum { LINE_BYTES = 1024, RECENT_LINES = 50 };
+enum { LINE_BYTES = 4096, RECENT_LINES = 50 };
 static char recent[RECENT_LINES][LINE_BYTES];
 static unsigned recent_next;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -47,6 +47,18 @@ static size_t stamp(char *out, size_t cap)
     return n + (size_t)snprintf(out + n, cap - n, ".%03ldZ ", now.tv_nsec / 1000000);
 }
 
+/* Ends the line of n bytes (room for two more), remembers and writes it. */
+static void put(char *line, size_t n)
+{
+    line[n] = '\n';
+    line[n + 1] = 0;
+    pthread_mutex_lock(&lock);
+    memcpy(recent[recent_next++ % RECENT_LINES], line, n + 2);
+    ssize_t done = write(STDERR_FILENO, line, n + 1);
+    pthread_mutex_unlock(&lock);
+    (void)done; /* a closed stderr must not end the server */
+}
+
 void log_line(enum log_level level, const char *room, const char *fmt, ...)
 {
     if (level > log_level_now()) return;
@@ -61,13 +73,23 @@ void log_line(enum log_level level, const char *room, const char *fmt, ...)
     if (n > sizeof line - 2) n = sizeof line - 2;
     for (size_t i = 0; i < n; i++)
         if ((unsigned char)line[i] < 0x20 || line[i] == 0x7F) line[i] = '?';
-    line[n] = '\n';
-    line[n + 1] = 0;
-    pthread_mutex_lock(&lock);
-    memcpy(recent[recent_next++ % RECENT_LINES], line, n + 2);
-    ssize_t done = write(STDERR_FILENO, line, n + 1);
-    pthread_mutex_unlock(&lock);
-    (void)done; /* a closed stderr must not end the server */
+    put(line, n);
+}
+
+void log_json(const char *room, const char *members)
+{
+    if (LOG_INFO > log_level_now()) return;
+    char line[LINE_BYTES], time[40];
+    size_t n = stamp(time, sizeof time), more = strlen(members);
+    ASSERT(more <= LOG_MEMBERS_MAX);
+    time[n - 1] = 0; /* the space after it */
+    n = (size_t)snprintf(line, sizeof line, "{\"time\":\"%s\",\"level\":\"info\",\"room\":\"%s\",",
+                         time, room);
+    ASSERT(n + more + 3 <= sizeof line);
+    memcpy(line + n, members, more);
+    n += more;
+    line[n++] = '}';
+    put(line, n);
 }
 
 int log_site_open(struct log_site *site, unsigned *held)

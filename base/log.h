@@ -24,6 +24,11 @@ void log_line(enum log_level level, const char *room, const char *fmt, ...) PRIN
         if (log_level_now() >= LOG_DEBUG) log_line(LOG_DEBUG, room, __VA_ARGS__);                  \
     } while (0)
 
+/* A line of level info that is one JSON object: time, level and room, then members (`"a":1,"b":"x"`, without control characters, at most
+ * LOG_MEMBERS_MAX bytes: ASSERTed). */
+enum { LOG_MEMBERS_MAX = 3900 };
+void log_json(const char *room, const char *members);
+
 /* At most one line per second from this call site; says how many were held back. */
 #define log_limited(level, room, ...)                                                              \
     do {                                                                                           \

@@ -4,6 +4,7 @@
 #include "base/loop.h"
 
 #include <event2/event.h>
+#include <event2/event_struct.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -40,28 +41,41 @@ struct loop {
     bool closed;
     bool wake_pending;
     atomic_bool stopping;
-    uint64_t lag_us; /* loop thread only */
+    uint64_t lag_us;     /* loop thread only, like the next two */
+    uint64_t entered_us; /* 0: between callbacks */
+    char *bytes;
     struct loop_signal signals[SIGNALS_MAX];
     int n_signals;
 };
 
 struct loop_timer {
     struct loop *loop;
-    struct event *ev;
+    struct event ev;
     void (*fn)(void *arg);
     void *arg;
 };
 
 uint64_t loop_enter(struct loop *l)
 {
-    (void)l;
-    return clock_us();
+    return l->entered_us = clock_us();
 }
 
 void loop_leave(struct loop *l, uint64_t entered_us)
 {
     uint64_t took = clock_us() - entered_us;
     if (took > l->lag_us) l->lag_us = took;
+    l->entered_us = 0;
+}
+
+uint64_t loop_ms(const struct loop *l)
+{
+    return l->entered_us ? l->entered_us / 1000 + 1 : clock_ms();
+}
+
+char *loop_bytes(struct loop *l)
+{
+    if (!l->bytes) l->bytes = xmalloc(LOOP_BYTES);
+    return l->bytes;
 }
 
 uint64_t loop_lag_us(struct loop *l)
@@ -153,6 +167,7 @@ void loop_free(struct loop *l)
     }
     if (l->wake_fd >= 0) close(l->wake_fd);
     pthread_mutex_destroy(&l->lock);
+    mem_free(l->bytes);
     mem_free(l);
 }
 
@@ -223,8 +238,8 @@ struct loop_timer *loop_timer_new(struct loop *l, void (*fn)(void *arg), void *a
 {
     struct loop_timer *t = xmalloc(sizeof *t);
     *t = (struct loop_timer){.loop = l, .fn = fn, .arg = arg};
-    t->ev = event_new(l->base, -1, 0, on_timer, t);
-    ASSERT(t->ev);
+    int failed = event_assign(&t->ev, l->base, -1, 0, on_timer, t);
+    ASSERT(!failed);
     return t;
 }
 
@@ -232,19 +247,19 @@ void loop_timer_arm(struct loop_timer *t, uint64_t delay_ms)
 {
     struct timeval tv = {.tv_sec = (time_t)(delay_ms / 1000),
                          .tv_usec = (suseconds_t)(delay_ms % 1000 * 1000)};
-    int added = event_add(t->ev, &tv);
+    int added = event_add(&t->ev, &tv);
     ASSERT(added == 0);
 }
 
 void loop_timer_stop(struct loop_timer *t)
 {
-    event_del(t->ev);
+    event_del(&t->ev);
 }
 
 void loop_timer_free(struct loop_timer *t)
 {
     if (!t) return;
-    event_free(t->ev);
+    event_del(&t->ev);
     mem_free(t);
 }
 

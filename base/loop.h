@@ -39,5 +39,7 @@ uint64_t loop_lag_us(struct loop *l);
  * callbacks: uint64_t t = loop_enter(l); ... loop_leave(l, t); */
 uint64_t loop_enter(struct loop *l);
 void loop_leave(struct loop *l, uint64_t entered_us);
+/* clock_ms as it was when the callback at work began, without asking the clock again: good enough for deadlines. */
+uint64_t loop_ms(const struct loop *l);
 
 #endif

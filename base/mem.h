@@ -20,10 +20,8 @@ void mem_free(void *p);
  * NULL when refused. Free with mem_free_huge and the same n. */
 void *mem_alloc_huge(size_t n);
 void mem_free_huge(void *p, size_t n);
-/* Has the kernel give all pages of p[n] now, contents kept, so that a process is as large at its start as later. NULL is fine. */
+/* Has the kernel give all pages of p[n] now, contents kept, also while other threads use them. NULL is fine. */
 void mem_touch(void *p, size_t n);
-/* Backs all of a region with memory now, so that a running process does not grow. False: the system has not so much (or cannot tell). */
-bool mem_populate(void *p, size_t n);
 
 /* Bump allocator: everything lives until arena_free. Bounded: alloc returns NULL once bytes_max is passed. */
 struct arena;

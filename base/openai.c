@@ -32,6 +32,14 @@ void openai_error_set(struct openai_error *e, int status, const char *type, cons
     e->message[n] = 0;
 }
 
+void openai_error_param(struct openai_error *e, const char *param, const char *code,
+                        const char *fmt, va_list ap)
+{
+    char text[sizeof e->message];
+    vsnprintf(text, sizeof text, fmt, ap);
+    openai_error_set(e, 400, "invalid_request_error", param, code, "%s: %s", param, text);
+}
+
 static void write_or_null(struct buf *out, const char *key, const char *value)
 {
     buf_printf(out, ",\"%s\":", key);

@@ -3,6 +3,8 @@
  * Source: the public OpenAI API reference; error shape {"error":{"message","type","param","code"}}. */
 #ifndef DEJA_BASE_OPENAI_H
 #define DEJA_BASE_OPENAI_H
+#include <stdarg.h>
+
 #include "base/json.h"
 
 enum openai_kind { OPENAI_CHAT, OPENAI_COMPLETION, OPENAI_EMBEDDING };
@@ -18,6 +20,9 @@ struct openai_error {
 void openai_error_set(struct openai_error *e, int status, const char *type, const char *param,
                       const char *code, const char *fmt, ...)
     PRINTF_LIKE(6, 7); /* param and code may be NULL or "" */
+/* Status 400, type invalid_request_error, "<param>: <text>". */
+void openai_error_param(struct openai_error *e, const char *param, const char *code,
+                        const char *fmt, va_list ap);
 void openai_error_write(struct buf *out, const struct openai_error *e); /* {"error":{...}} */
 
 struct openai_stop {
@@ -67,8 +72,10 @@ struct openai_request {
     bool parallel_tool_calls;            /* true */
     struct openai_format format;
     bool stream, include_usage;
-    int n;                                                          /* 1 */
-    int max_tokens;                                                 /* -1 = not given */
+    int n;          /* 1 */
+    int answers;    /* computed at most: n or best_of, times the prompts */
+    int max_tokens; /* -1 = not given */
+    int max_tokens_most; /* the larger of its two names: servers differ in which they go by; -1 = neither */
     double temperature;                                             /* 1 */
     double top_p;                                                   /* 1 */
     double min_p;                                                   /* 0 */
@@ -136,11 +143,22 @@ MUST enum err openai_answer_parse(struct openai_answer *out, enum openai_kind ki
 struct openai_collector;
 struct openai_collector *openai_collector_new(enum openai_kind kind, size_t bytes_max);
 void openai_collector_free(struct openai_collector *c);
+/* Before the first frame: nobody will take the answer (take says ERR_CORRUPT), only what it cost and whether it is whole is asked. */
+void openai_collector_only_watch(struct openai_collector *c);
 MUST enum err openai_collector_feed(struct openai_collector *c, struct str data, struct errmsg *e);
+/* The quick way for a frame that differs from the last one in its text alone, as most of a stream do: true when it was taken, with just
+ * what openai_collector_feed would have done; false: nothing was done, feed it. Such a frame has no line breaks and no broken
+ * characters. */
+bool openai_collector_feed_like(struct openai_collector *c, struct str data);
 /* True once every choice seen has a finish_reason: what is missing then is usage and [DONE] at most. */
 bool openai_collector_complete(const struct openai_collector *c);
 /* The last usage the stream told, counted once however often it came; known = false when none did. */
 struct openai_usage openai_collector_usage(const struct openai_collector *c);
+/* Every text that has come so far (content, reasoning, refusal, calls and their arguments), in no order; borrowed during fn. */
+void openai_collector_each_text(const struct openai_collector *c,
+                                void (*fn)(void *arg, struct str text), void *arg);
+/* What openai_collector_take would say (but for one that only watches). */
+MUST enum err openai_collector_whole(const struct openai_collector *c);
 /* Moves the answer out once every choice has a finish_reason; ERR_AGAIN when the stream was not complete, ERR_CORRUPT see feed.
  * *out is set only on OK; the collector is empty then. */
 MUST enum err openai_collector_take(struct openai_collector *c, struct openai_answer *out);

@@ -27,18 +27,18 @@ void openai_copy_str(char *out, size_t cap, struct str s)
     out[s.n] = 0;
 }
 
-static int64_t count(const json_t *object, const char *key)
+int64_t openai_count(const json_t *object, const char *key)
 {
     int64_t n = json_integer_value(json_object_get(object, key));
-    return n > 0 ? n : 0;
+    return n > 0 && n <= OPENAI_TOKENS_MAX ? n : 0;
 }
 
 struct openai_usage openai_usage_read(const json_t *usage)
 {
     const json_t *details = json_object_get(usage, "prompt_tokens_details");
-    return (struct openai_usage){.prompt_tokens = count(usage, "prompt_tokens"),
-                                 .completion_tokens = count(usage, "completion_tokens"),
-                                 .cached_tokens = count(details, "cached_tokens"),
+    return (struct openai_usage){.prompt_tokens = openai_count(usage, "prompt_tokens"),
+                                 .completion_tokens = openai_count(usage, "completion_tokens"),
+                                 .cached_tokens = openai_count(details, "cached_tokens"),
                                  .known = json_is_object(usage)};
 }
 

@@ -4,10 +4,12 @@
  * OPENAI_N_MAX. What is kept is counted on the way in, so that memory stays near bytes_max plus one frame. Pure, allocation aside. */
 #include <string.h>
 
+#include "base/frame_glance.h"
+#include "base/frame_shape.h"
 #include "base/mem.h"
 #include "base/openai_answer.h"
 
-enum { CALLS_MAX = 128, TEXTS = 5 };
+enum { CALLS_MAX = 128, TEXTS = 5, TEXT_BYTES = 500 /* room for a first paragraph */ };
 
 /* Fields whose deltas are joined. */
 static const char *const text_names[TEXTS] = {"content", "reasoning_content", "reasoning",
@@ -36,8 +38,15 @@ struct openai_collector {
     size_t bytes_max, bytes;
     struct part parts[OPENAI_N_MAX];
     struct openai_answer top; /* all but the choices */
-    bool damaged;
+    bool damaged, watches;    /* watches: see openai_collector_only_watch */
+    struct frame_shape shape; /* of the last frame, where it only added a text: */
+    struct buf *shape_text;   /* to this one */
 };
+
+void openai_collector_only_watch(struct openai_collector *c)
+{
+    c->watches = true;
+}
 
 /* About how many bytes a value holds on to. Depth is bounded by the parser. */
 static size_t weight(const json_t *v)
@@ -107,7 +116,7 @@ void openai_collector_free(struct openai_collector *c)
 {
     if (!c) return;
     for (int i = 0; i < OPENAI_N_MAX; i++)
-        part_fini(&c->parts[i]);
+        if (c->parts[i].seen) part_fini(&c->parts[i]);
     openai_answer_fini(&c->top);
     mem_free(c);
 }
@@ -190,7 +199,10 @@ static bool add_text(struct openai_collector *c, struct part *p, const char *key
     if (i == TEXTS || !(json_is_string(v) || json_is_null(v))) return false;
     p->texts_null[i] |= json_is_null(v);
     if (!json_is_string(v)) return true;
-    if (!p->texts_given[i]) buf_init(&p->texts[i], c->bytes_max);
+    if (!p->texts_given[i]) {
+        buf_init(&p->texts[i], c->bytes_max);
+        buf_reserve(&p->texts[i], TEXT_BYTES < c->bytes_max ? TEXT_BYTES : 0);
+    }
     p->texts_given[i] = true;
     append(c, &p->texts[i], json_str(v));
     return true;
@@ -337,22 +349,101 @@ static enum err too_large(struct openai_collector *c, struct errmsg *e)
     return err_set(e, ERR_TOO_LARGE, "the streamed answer is over %zu bytes", c->bytes_max);
 }
 
+/* Is v a value that adds nothing when it comes again? */
+static bool is_settled(const json_t *v)
+{
+    return !json_is_array(v) && !json_is_object(v);
+}
+
+static bool all_settled(json_t *object, const char *but)
+{
+    for (void *it = json_object_iter(object); it; it = json_object_iter_next(object, it))
+        if (strcmp(json_object_iter_key(it), but) && !is_settled(json_object_iter_value(it)))
+            return false;
+    return true;
+}
+
+/* Remembers a frame whose like adds nothing but its text: one choice, nothing in it that is joined or counted but that text. */
+static void learn_shape(struct openai_collector *c, struct str data, json_t *frame)
+{
+    bool chat = c->kind == OPENAI_CHAT;
+    const char *name = chat ? "content" : "text";
+    json_t *choices = json_object_get(frame, "choices"), *choice = json_array_get(choices, 0),
+           *holder = chat ? json_object_get(choice, "delta") : choice;
+    int64_t i = json_integer_value(json_object_get(choice, "index"));
+    c->shape_text = NULL;
+    frame_shape_forget(&c->shape);
+    if (json_array_size(choices) != 1 || !json_is_string(json_object_get(holder, name)) ||
+        !all_settled(frame, "choices") || !all_settled(choice, "delta") ||
+        (chat && (json_object_size(holder) != 1)) || i < 0 || i >= OPENAI_N_MAX)
+        return;
+    if (!frame_shape_learn(&c->shape, data, name)) return;
+    c->shape_text = &c->parts[i].texts[chat ? 0 : TEXTS - 1];
+}
+
+bool openai_collector_feed_like(struct openai_collector *c, struct str data)
+{
+    if (!c->shape_text || c->bytes + data.n > c->bytes_max) return false;
+    if (c->watches) return frame_shape_read(&c->shape, data, NULL);
+    size_t before = c->shape_text->n;
+    if (!frame_shape_read(&c->shape, data, c->shape_text)) return false;
+    c->bytes += c->shape_text->n - before;
+    return true;
+}
+
+/* What is asked of a frame when nobody takes the answer. False: it has to be fed. */
+static bool watch(struct openai_collector *c, struct str data)
+{
+    struct frame_glance g;
+    bool chat = c->kind == OPENAI_CHAT;
+    if (!c->watches || !frame_glance(data, c->kind, &g)) return false;
+    for (int i = 0; i < OPENAI_N_MAX; i++) {
+        struct part *p = &c->parts[i];
+        if (!(g.seen & 1u << i)) continue;
+        p->seen = true;
+        if (*g.finish[i]) memcpy(p->finish_reason, g.finish[i], sizeof p->finish_reason);
+    }
+    if (g.usage.known) c->top.usage = g.usage;
+    c->shape_text = NULL;
+    if (g.alike && frame_shape_learn(&c->shape, data, chat ? "content" : "text"))
+        c->shape_text = &c->parts[g.choice].texts[chat ? 0 : TEXTS - 1];
+    return true;
+}
+
 enum err openai_collector_feed(struct openai_collector *c, struct str data, struct errmsg *e)
 {
     json_t *frame;
     data = str_trim(data);
     if (!data.n || str_eqz(data, "[DONE]")) return OK;
     if (c->bytes > c->bytes_max) return too_large(c, e);
+    if (watch(c, data)) return OK;
     enum err code = parse_frame(c, data, &frame, e) ? ERR_INVALID : OK;
     if (!code) {
         code = json_is_object(frame)
                    ? add_chunk(c, frame, e)
                    : err_set(e, ERR_INVALID, "frame: expected an object, got %s", json_kind(frame));
+        if (!code && !c->damaged) learn_shape(c, data, frame);
         json_decref(frame);
     }
     if (!code && c->bytes > c->bytes_max) return too_large(c, e);
     c->damaged |= code != OK;
     return code;
+}
+
+void openai_collector_each_text(const struct openai_collector *c,
+                                void (*fn)(void *arg, struct str text), void *arg)
+{
+    for (int i = 0; i < OPENAI_N_MAX; i++) {
+        const struct part *p = &c->parts[i];
+        for (int t = 0; t < TEXTS; t++)
+            if (p->texts_given[t]) fn(arg, buf_view(&p->texts[t]));
+        for (int k = 0; k <= p->n_calls; k++) {
+            const struct call *call = k < p->n_calls ? &p->calls[k] : &p->function_call;
+            if (!call->seen) continue;
+            fn(arg, buf_view(&call->name));
+            fn(arg, buf_view(&call->arguments));
+        }
+    }
 }
 
 struct openai_usage openai_collector_usage(const struct openai_collector *c)
@@ -456,10 +547,15 @@ static void take_part(struct part *p, enum openai_kind kind, struct openai_choic
     part_fini(p);
 }
 
+enum err openai_collector_whole(const struct openai_collector *c)
+{
+    return c->damaged ? ERR_CORRUPT : openai_collector_complete(c) ? OK : ERR_AGAIN;
+}
+
 enum err openai_collector_take(struct openai_collector *c, struct openai_answer *out)
 {
-    if (c->damaged) return ERR_CORRUPT;
-    if (!openai_collector_complete(c)) return ERR_AGAIN;
+    enum err code = c->watches ? ERR_CORRUPT : openai_collector_whole(c);
+    if (code) return code;
     *out = c->top;
     out->n_choices = n_parts(c);
     for (int i = 0; i < out->n_choices; i++)

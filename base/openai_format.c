@@ -5,12 +5,6 @@
 
 #include "base/openai_check.h"
 
-static const json_t *given(const json_t *object, const char *name)
-{
-    const json_t *v = json_object_get(object, name);
-    return json_is_null(v) ? NULL : v;
-}
-
 /* The place inside the member, with a colon; the message begins with the member's name anyway. */
 struct place {
     char text[64];
@@ -72,8 +66,8 @@ static bool set_choices(const struct openai_check *c, const char *param, const c
 /* --- response_format */
 static bool json_schema_format(const struct openai_check *c, const json_t *v)
 {
-    const json_t *form = json_object_get(v, "json_schema"), *strict = given(form, "strict"),
-                 *schema = given(form, "schema");
+    const json_t *form = json_object_get(v, "json_schema"), *strict = json_given(form, "strict"),
+                 *schema = json_given(form, "schema");
     if (!json_is_object(form))
         return openai_refuse(c, "response_format", "invalid_type",
                              "json_schema: expected an object, got %s", json_kind(form));
@@ -88,7 +82,7 @@ static bool json_schema_format(const struct openai_check *c, const json_t *v)
 
 static bool check_response_format(const struct openai_check *c)
 {
-    const json_t *v = given(c->r->body, "response_format");
+    const json_t *v = openai_given(c, "response_format");
     if (!v) return true;
     if (!json_is_object(v))
         return openai_refuse_type(c, "response_format", "an object like {\"type\":\"text\"}", v);
@@ -100,12 +94,12 @@ static bool check_response_format(const struct openai_check *c)
     if (str_eqz(type, "json_schema")) return json_schema_format(c, v);
     if (c->strict != OPENAI_ENGINE || str_eqz(type, "text")) return true;
     if (str_eqz(type, "regex"))
-        return set_regex(c, "response_format", "response_format.regex", given(v, "regex"));
+        return set_regex(c, "response_format", "response_format.regex", json_given(v, "regex"));
     if (!str_eqz(type, "json_object"))
         return openai_refuse(c, "response_format", "unsupported_value",
                              "type: expected text, json_object, json_schema or regex");
-    if (given(v, "schema")) /* as llama.cpp's server takes it */
-        return set_schema(c, "response_format", "response_format.schema", given(v, "schema"),
+    if (json_given(v, "schema")) /* as llama.cpp's server takes it */
+        return set_schema(c, "response_format", "response_format.schema", json_given(v, "schema"),
                           false);
     return set_format(
         c, "response_format",
@@ -117,7 +111,7 @@ static bool check_response_format(const struct openai_check *c)
 static bool schema_or_text(const struct openai_check *c, const char *param, const char *path,
                            json_t *object, const char *name)
 {
-    const json_t *v = given(object, name);
+    const json_t *v = json_given(object, name);
     struct errmsg e = {0};
     json_t *parsed;
     if (json_is_string(v)) {
@@ -136,15 +130,15 @@ static bool check_guided(const struct openai_check *c)
     json_t *body = c->r->body;
     if (c->strict != OPENAI_ENGINE) return true;
     for (int i = 0; i < 2; i++)
-        if (given(body, refused[i]))
+        if (openai_given(c, refused[i]))
             return openai_refuse(c, refused[i], "unsupported_value",
                                  "this engine knows schemas, regular expressions and choices");
-    return (!given(body, "guided_json") ||
+    return (!openai_given(c, "guided_json") ||
             schema_or_text(c, "guided_json", "guided_json", body, "guided_json")) &&
-           (!given(body, "guided_regex") ||
-            set_regex(c, "guided_regex", "guided_regex", given(body, "guided_regex"))) &&
-           (!given(body, "guided_choice") ||
-            set_choices(c, "guided_choice", "guided_choice", given(body, "guided_choice")));
+           (!openai_given(c, "guided_regex") ||
+            set_regex(c, "guided_regex", "guided_regex", openai_given(c, "guided_regex"))) &&
+           (!openai_given(c, "guided_choice") ||
+            set_choices(c, "guided_choice", "guided_choice", openai_given(c, "guided_choice")));
 }
 
 static bool check_structured(const struct openai_check *c)

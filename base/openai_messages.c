@@ -13,12 +13,6 @@ enum {
     TOOL_CALLS_MAX = 1024
 };
 
-static const json_t *member(const json_t *object, const char *name)
-{
-    const json_t *v = json_object_get(object, name);
-    return json_is_null(v) ? NULL : v;
-}
-
 struct where {
     char path[WHERE_BYTES];
 };
@@ -38,7 +32,7 @@ static struct where at(const char *fmt, ...)
 static bool string_member(const struct openai_check *c, const char *path, const json_t *object,
                           const char *name, bool required)
 {
-    const json_t *v = member(object, name);
+    const json_t *v = json_given(object, name);
     if (v ? json_is_string(v) : !required) return true;
     return openai_refuse_type(c, at("%s.%s", path, name).path, "a string", v);
 }
@@ -76,7 +70,7 @@ static bool check_part(const struct openai_check *c, const char *path, const jso
         return openai_refuse(c, at("%s.type", path).path, "invalid_value",
                              "unknown: expected text, refusal, image_url, input_audio, audio_url, "
                              "video_url or file");
-    const json_t *v = member(part, parts[i].member);
+    const json_t *v = json_given(part, parts[i].member);
     if (parts[i].text ? !json_is_string(v) : !json_is_object(v))
         return openai_refuse_type(c, at("%s.%s", path, parts[i].member).path,
                                   parts[i].text ? "a string" : "an object", v);
@@ -130,13 +124,13 @@ static bool check_tool_calls(const struct openai_check *c, const char *message, 
         if (!string_member(c, item.path, call, "id", true) ||
             !string_member(c, item.path, call, "type", false))
             return false;
-        const json_t *type = member(call, "type");
+        const json_t *type = json_given(call, "type");
         bool custom = type && !str_eqz(json_str(type), "function");
         if (custom && c->strict == OPENAI_ENGINE)
             return openai_refuse(c, at("%s.type", item.path).path, "unsupported_value",
                                  "expected \"function\"");
         if (!custom &&
-            !check_function(c, at("%s.function", item.path).path, member(call, "function")))
+            !check_function(c, at("%s.function", item.path).path, json_given(call, "function")))
             return false;
     }
     return true;
@@ -144,12 +138,12 @@ static bool check_tool_calls(const struct openai_check *c, const char *message, 
 
 static bool check_assistant(const struct openai_check *c, const char *path, const json_t *m)
 {
-    const json_t *content = member(m, "content"), *calls = member(m, "tool_calls"),
-                 *function = member(m, "function_call");
+    const json_t *content = json_given(m, "content"), *calls = json_given(m, "tool_calls"),
+                 *function = json_given(m, "function_call");
     if (calls && !check_tool_calls(c, path, calls)) return false;
     if (function && !check_function(c, at("%s.function_call", path).path, function)) return false;
     if (!string_member(c, path, m, "refusal", false)) return false;
-    bool may_be_empty = calls || function || member(m, "refusal") || member(m, "audio");
+    bool may_be_empty = calls || function || json_given(m, "refusal") || json_given(m, "audio");
     if (content || !may_be_empty) return check_content(c, path, content);
     return true;
 }
@@ -166,20 +160,29 @@ static bool check_message(const struct openai_check *c, const char *path, const 
     if (str_eqz(role, "assistant")) return check_assistant(c, path, m);
     if (str_eqz(role, "tool"))
         return string_member(c, path, m, "tool_call_id", true) &&
-               check_content(c, path, member(m, "content"));
+               check_content(c, path, json_given(m, "content"));
     if (str_eqz(role, "function"))
         return string_member(c, path, m, "name", true) &&
-               (!member(m, "content") || check_content(c, path, member(m, "content")));
+               (!json_given(m, "content") || check_content(c, path, json_given(m, "content")));
     if (str_eqz(role, "user") || str_eqz(role, "system") || str_eqz(role, "developer"))
-        return check_content(c, path, member(m, "content"));
+        return check_content(c, path, json_given(m, "content"));
     return openai_refuse(
         c, at("%s.role", path).path, "invalid_value",
         "unknown role: expected system, developer, user, assistant, tool or function");
 }
 
+/* Nothing but a role that says no more and a text, as nearly all are. */
+static bool is_plain(const json_t *m)
+{
+    if (json_object_size(m) != 2 || !json_is_string(json_object_get(m, "content"))) return false;
+    struct str role = json_member_str(m, "role");
+    return str_eqz(role, "user") || str_eqz(role, "assistant") || str_eqz(role, "system") ||
+           str_eqz(role, "developer");
+}
+
 bool openai_check_messages(const struct openai_check *c)
 {
-    const json_t *v = c->r->messages = member(c->r->body, "messages");
+    const json_t *v = c->r->messages = openai_given(c, "messages");
     if (!v)
         return openai_refuse(c, "messages", "missing_required_parameter",
                              "required, an array of messages");
@@ -191,8 +194,10 @@ bool openai_check_messages(const struct openai_check *c)
     if (n > MESSAGES_MAX)
         return openai_refuse(c, "messages", "invalid_value", "%zu messages: expected at most %d", n,
                              MESSAGES_MAX);
-    for (size_t i = 0; i < n; i++)
-        if (!check_message(c, at("messages[%zu]", i).path, json_array_get(v, i))) return false;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *m = json_array_get(v, i);
+        if (!is_plain(m) && !check_message(c, at("messages[%zu]", i).path, m)) return false;
+    }
     return true;
 }
 
@@ -210,8 +215,9 @@ static bool check_tool(const struct openai_check *c, size_t i, const json_t *too
         return c->strict != OPENAI_ENGINE ||
                openai_refuse(c, "tools", "unsupported_value",
                              "[%zu].type: this engine knows only \"function\"", i);
-    const json_t *function = member(tool, "function"), *parameters = member(function, "parameters"),
-                 *about = member(function, "description");
+    const json_t *function = json_given(tool, "function"),
+                 *parameters = json_given(function, "parameters"),
+                 *about = json_given(function, "description");
     if (!json_is_object(function))
         return openai_refuse(c, "tools", "invalid_type",
                              "[%zu].function: expected an object, got %s", i, json_kind(function));
@@ -241,7 +247,7 @@ static bool names_a_tool(const json_t *tools, struct str name)
 
 static bool check_choice(const struct openai_check *c)
 {
-    const json_t *v = member(c->r->body, "tool_choice");
+    const json_t *v = openai_given(c, "tool_choice");
     if (!v) return true;
     struct str word = json_str(v);
     if (str_eqz(word, "none")) c->r->tool_choice = OPENAI_TOOLS_NONE;
@@ -270,8 +276,8 @@ static bool check_choice(const struct openai_check *c)
 
 bool openai_check_tools(const struct openai_check *c)
 {
-    const json_t *v = member(c->r->body, "tools"), *functions = member(c->r->body, "functions"),
-                 *parallel = member(c->r->body, "parallel_tool_calls");
+    const json_t *v = openai_given(c, "tools"), *functions = openai_given(c, "functions"),
+                 *parallel = openai_given(c, "parallel_tool_calls");
     if (v && !json_is_array(v)) return openai_refuse_type(c, "tools", "an array", v);
     size_t n = json_array_size(v);
     if (n > TOOLS_MAX)

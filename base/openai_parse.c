@@ -1,8 +1,9 @@
 /* openai_parse.c - reads a request body strictly: type and range of every known option, with the place of a mistake in the message.
  * null is the same as absent; unknown fields are left alone; the "cache" member is taken out. Messages and tools: openai_messages.c;
  * the answer's form: openai_format.c.
- * Decided where servers differ: max_tokens and max_completion_tokens together -> the smaller one; an integral real (8.0) is an integer;
- * an empty stop string stops nothing; tool_choice "none"/"auto" without tools passes. Pure, allocation aside. */
+ * Decided where servers differ: max_tokens and max_completion_tokens together -> the smaller one (max_tokens_most: the larger); an
+ * integral real (8.0) is an integer; an empty stop string stops nothing; tool_choice "none"/"auto" without tools passes.
+ * Pure, allocation aside. */
 #include <math.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,12 +27,10 @@ enum {
 bool openai_refuse(const struct openai_check *c, const char *param, const char *code,
                    const char *fmt, ...)
 {
-    char text[sizeof c->e->message];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    openai_error_param(c->e, param, code, fmt, ap);
     va_end(ap);
-    openai_error_set(c->e, 400, "invalid_request_error", param, code, "%s: %s", param, text);
     return false;
 }
 
@@ -39,13 +38,6 @@ bool openai_refuse_type(const struct openai_check *c, const char *param, const c
                         const json_t *got)
 {
     return openai_refuse(c, param, "invalid_type", "expected %s, got %s", expected, json_kind(got));
-}
-
-/* The member, with null taken for absent. */
-static const json_t *given(const struct openai_check *c, const char *name)
-{
-    const json_t *v = json_object_get(c->r->body, name);
-    return json_is_null(v) ? NULL : v;
 }
 
 /* --- numbers and booleans, by table */
@@ -109,7 +101,7 @@ static bool read_real(const struct openai_check *c, const char *name, const json
 
 static bool check_number(const struct openai_check *c, const struct number_row *row)
 {
-    const json_t *v = given(c, row->name);
+    const json_t *v = openai_given(c, row->name);
     char *at = (char *)c->r + row->offset;
     if (!v || !(row->kinds & 1 << c->r->kind)) return true;
     if (row->type == NUMBER_REAL) return read_real(c, row->name, v, row, (double *)at);
@@ -125,7 +117,7 @@ static bool check_number(const struct openai_check *c, const struct number_row *
 
 static bool read_bool(const struct openai_check *c, const char *name, bool *out)
 {
-    const json_t *v = given(c, name);
+    const json_t *v = openai_given(c, name);
     if (!v) return true;
     if (!json_is_boolean(v)) return openai_refuse_type(c, name, "true or false", v);
     *out = json_is_true(v);
@@ -141,27 +133,28 @@ static bool check_numbers(const struct openai_check *c)
         return openai_refuse(c, "repetition_penalty", "invalid_value",
                              "%g is out of range: this engine takes at most %d",
                              c->r->repetition_penalty, ENGINE_REPETITION_MAX);
-    c->r->has_seed = given(c, "seed") != NULL;
-    const json_t *v = c->r->kind == OPENAI_CHAT ? given(c, "max_completion_tokens") : NULL;
+    c->r->has_seed = openai_given(c, "seed") != NULL;
+    const json_t *v = c->r->kind == OPENAI_CHAT ? openai_given(c, "max_completion_tokens") : NULL;
     int64_t n = 0;
     if (v && !read_int(c, "max_completion_tokens", v, (int64_t[]){1, INT32_MAX}, &n)) return false;
+    c->r->max_tokens_most = c->r->max_tokens > n ? c->r->max_tokens : v ? (int)n : -1;
     if (v && (c->r->max_tokens < 0 || n < c->r->max_tokens)) c->r->max_tokens = (int)n;
     return true;
 }
 
 static bool check_n(const struct openai_check *c)
 {
-    const json_t *v = given(c, "n");
+    const json_t *v = openai_given(c, "n");
     int64_t n = 1, most = c->strict == OPENAI_ENGINE ? OPENAI_N_MAX : GATEWAY_N_MAX;
     if (v && !read_int(c, "n", v, (int64_t[]){1, most}, &n)) return false;
-    c->r->n = (int)n;
+    c->r->n = c->r->answers = (int)n;
     return true;
 }
 
 /* --- single options */
 static bool check_model(const struct openai_check *c)
 {
-    const json_t *v = given(c, "model");
+    const json_t *v = openai_given(c, "model");
     if (!v)
         return openai_refuse(c, "model", "missing_required_parameter", "required, a model name");
     if (!json_is_string(v)) return openai_refuse_type(c, "model", "a string", v);
@@ -179,7 +172,7 @@ static bool check_model(const struct openai_check *c)
 static bool check_stream(const struct openai_check *c)
 {
     if (!read_bool(c, "stream", &c->r->stream)) return false;
-    const json_t *v = given(c, "stream_options");
+    const json_t *v = openai_given(c, "stream_options");
     if (!v) return true;
     if (!json_is_object(v)) return openai_refuse_type(c, "stream_options", "an object", v);
     if (!c->r->stream)
@@ -205,7 +198,7 @@ static bool add_stop(const struct openai_check *c, const json_t *v, size_t i)
 
 static bool check_stop(const struct openai_check *c)
 {
-    const json_t *v = given(c, "stop");
+    const json_t *v = openai_given(c, "stop");
     if (!v) return true;
     if (json_is_string(v)) return add_stop(c, v, 0);
     if (!json_is_array(v))
@@ -229,7 +222,7 @@ static bool check_logprobs(const struct openai_check *c)
                                  "allowed only with \"logprobs\": true");
         return true;
     }
-    const json_t *v = given(c, "logprobs");
+    const json_t *v = openai_given(c, "logprobs");
     int64_t n = 0;
     if (v && !read_int(c, "logprobs", v, (int64_t[]){0, 20}, &n)) return false;
     r->logprobs = v != NULL;
@@ -263,7 +256,7 @@ static bool add_bias(const struct openai_check *c, struct str key, const json_t 
 
 static bool check_bias(const struct openai_check *c)
 {
-    const json_t *v = given(c, "logit_bias");
+    const json_t *v = openai_given(c, "logit_bias");
     if (!v) return true;
     if (!json_is_object(v))
         return openai_refuse_type(c, "logit_bias", "an object of token ids and numbers", v);
@@ -283,7 +276,7 @@ static bool check_bias(const struct openai_check *c)
 
 static bool check_labels(const struct openai_check *c)
 {
-    const json_t *user = given(c, "user"), *metadata = given(c, "metadata");
+    const json_t *user = openai_given(c, "user"), *metadata = openai_given(c, "metadata");
     if (user && !json_is_string(user)) return openai_refuse_type(c, "user", "a string", user);
     if (metadata && !json_is_object(metadata))
         return openai_refuse_type(c, "metadata", "an object", metadata);
@@ -327,7 +320,7 @@ static bool same_kind(const struct openai_check *c, const char *name, const json
 
 static bool check_texts(const struct openai_check *c, const char *name, const json_t **out)
 {
-    const json_t *v = *out = given(c, name);
+    const json_t *v = *out = openai_given(c, name);
     if (!v)
         return openai_refuse(c, name, "missing_required_parameter",
                              "required, a string or an array");
@@ -348,7 +341,7 @@ static bool check_completion(const struct openai_check *c)
 {
     struct openai_request *r = c->r;
     if (!check_texts(c, "prompt", &r->prompt) || !read_bool(c, "echo", &r->echo)) return false;
-    const json_t *best_of = given(c, "best_of"), *suffix = given(c, "suffix");
+    const json_t *best_of = openai_given(c, "best_of"), *suffix = openai_given(c, "suffix");
     int64_t best = r->n;
     if (best_of && !read_int(c, "best_of", best_of, (int64_t[]){1, GATEWAY_N_MAX}, &best))
         return false;
@@ -357,6 +350,10 @@ static bool check_completion(const struct openai_check *c)
                              r->n);
     if (suffix && !json_is_string(suffix))
         return openai_refuse_type(c, "suffix", "a string", suffix);
+    bool many = json_is_array(r->prompt) && json_array_size(r->prompt) &&
+                !json_is_integer(json_array_get(r->prompt, 0));
+    size_t prompts = many ? json_array_size(r->prompt) : 1;
+    r->answers = (int)best * (int)prompts; /* at most 128 * 2048 */
     if (c->strict != OPENAI_ENGINE) return true;
     if (best > r->n)
         return openai_refuse(c, "best_of", "unsupported_value",
@@ -367,8 +364,7 @@ static bool check_completion(const struct openai_check *c)
     if (r->echo && r->logprobs)
         return openai_refuse(c, "echo", "unsupported_value",
                              "this engine has no log-probabilities of a prompt");
-    bool many = json_is_array(r->prompt) && !json_is_integer(json_array_get(r->prompt, 0));
-    size_t answers = (size_t)r->n * (many ? json_array_size(r->prompt) : 1);
+    size_t answers = (size_t)r->n * prompts;
     return answers <= OPENAI_N_MAX ||
            openai_refuse(c, "prompt", "invalid_value",
                          "prompts times n make %zu answers: expected at most %d", answers,
@@ -378,7 +374,7 @@ static bool check_completion(const struct openai_check *c)
 static bool check_embedding(const struct openai_check *c)
 {
     if (!check_texts(c, "input", &c->r->input)) return false;
-    const json_t *v = given(c, "encoding_format");
+    const json_t *v = openai_given(c, "encoding_format");
     if (!v) return true;
     if (!json_is_string(v))
         return openai_refuse_type(c, "encoding_format", "\"float\" or \"base64\"", v);
@@ -449,7 +445,8 @@ static bool cache_member(const struct openai_check *c, struct str key, const jso
 
 static bool take_cache(const struct openai_check *c)
 {
-    json_t *v = json_object_get(c->r->body, "cache");
+    json_t *v =
+        c->names & openai_name_bit(STR("cache")) ? json_object_get(c->r->body, "cache") : NULL;
     if (!v) return true;
     if (!json_is_object(v) && !json_is_null(v))
         return openai_refuse_type(c, "cache", "an object like {\"no-store\":true}", v);
@@ -488,6 +485,15 @@ static enum err refuse_text(struct openai_error *e, struct str body, size_t at,
     return why->code;
 }
 
+static uint64_t member_names(json_t *body)
+{
+    uint64_t names = 0;
+    for (void *it = json_object_iter(body); it; it = json_object_iter_next(body, it))
+        names |=
+            openai_name_bit((struct str){json_object_iter_key(it), json_object_iter_key_len(it)});
+    return names;
+}
+
 enum err openai_parse(struct openai_request *out, enum openai_kind kind, struct str body,
                       enum openai_strict strict, struct openai_error *e)
 {
@@ -497,6 +503,8 @@ enum err openai_parse(struct openai_request *out, enum openai_kind kind, struct 
     *out = (struct openai_request){.kind = kind,
                                    .n = 1,
                                    .max_tokens = -1,
+                                   .max_tokens_most = -1,
+                                   .answers = 1,
                                    .temperature = 1,
                                    .top_p = 1,
                                    .repetition_penalty = 1,
@@ -504,7 +512,7 @@ enum err openai_parse(struct openai_request *out, enum openai_kind kind, struct 
                                    .cache_max_age_s = -1,
                                    .parallel_tool_calls = true};
     if (json_parse_at(body, 0, &out->body, &at, &why)) return refuse_text(e, body, at, &why);
-    struct openai_check c = {out, strict, e};
+    struct openai_check c = {out, strict, e, member_names(out->body)};
     bool fine = json_is_object(out->body) ? check_body(&c) : false;
     if (!json_is_object(out->body))
         openai_error_set(e, 400, "invalid_request_error", "", "invalid_type",

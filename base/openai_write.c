@@ -6,6 +6,8 @@
 #include "base/openai.h"
 #include "base/sse.h"
 
+enum { HEAD_BYTES_MAX = 4096 }; /* its parts have at most 290 bytes, six times that escaped */
+
 static void write_usage(struct buf *out, const struct openai_answer *a)
 {
     if (a->usage_json) {
@@ -112,16 +114,19 @@ struct stream {
     bool include_usage, first;
     size_t piece_chars;
     int choice_i;
+    struct buf head; /* what every chunk begins with */
 };
 
 /* data: {head,"choices":[{"index":i, */
 static void open_chunk(struct stream *s)
 {
-    buf_z(s->out, "data: ");
-    write_head(s->out, s->a, true);
+    buf_str(s->out, buf_view(&s->head));
     if (s->first) write_members(s->out, s->a->extra);
     s->first = false;
-    buf_printf(s->out, ",\"choices\":[{\"index\":%d,", s->choice_i);
+    buf_z(s->out, ",\"choices\":[{\"index\":");
+    if (s->choice_i >= 10) buf_char(s->out, (char)('0' + s->choice_i / 10));
+    buf_char(s->out, (char)('0' + s->choice_i % 10)); /* printf would be half of a chunk's work */
+    buf_char(s->out, ',');
 }
 
 /* ,"finish_reason":null}]} */
@@ -320,15 +325,18 @@ static void write_stream_choice(struct stream *s, const struct openai_choice *c)
 void openai_answer_write_sse(struct buf *out, const struct openai_answer *a, bool include_usage,
                              size_t piece_chars)
 {
-    struct stream s = {out, a, include_usage, true, piece_chars, 0};
+    struct stream s = {out, a, include_usage, true, piece_chars, 0, {0}};
+    buf_init(&s.head, HEAD_BYTES_MAX);
+    buf_z(&s.head, "data: ");
+    write_head(&s.head, a, true);
     for (; s.choice_i < a->n_choices; s.choice_i++)
         write_stream_choice(&s, &a->choices[s.choice_i]);
     if (include_usage && has_usage(a)) {
-        buf_z(out, "data: ");
-        write_head(out, a, true);
+        buf_str(out, buf_view(&s.head));
         buf_z(out, ",\"choices\":[],\"usage\":");
         write_usage(out, a);
         buf_z(out, "}\n\n");
     }
+    buf_fini(&s.head);
     sse_write_data(out, STR("[DONE]"));
 }

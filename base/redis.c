@@ -55,7 +55,8 @@ struct redis {
     bool seen_up;
     char *library;
     size_t library_n;
-    struct pending *ring;            /* cap entries, a power of two */
+    bool library_late;    /* given while a connection was under way that knows nothing of it */
+    struct pending *ring; /* cap entries, a power of two */
     size_t cap, first, n, n_waiting; /* n_waiting: not fired */
     uint64_t armed_ms;               /* what deadline_timer is set to; 0 = not */
     uint64_t last_reply_ms;
@@ -253,6 +254,13 @@ static void on_deadline(void *arg)
 }
 
 /* --- the connection */
+static void load_library(struct redis *r)
+{
+    struct str argv[] = {STR("FUNCTION"), STR("LOAD"), STR("REPLACE"), {r->library, r->library_n}};
+    r->library_late = false;
+    redis_command(r, 4, argv, r->o.connect_timeout_ms, NULL, NULL);
+}
+
 static void on_open(void *arg)
 {
     struct redis *r = arg;
@@ -263,6 +271,7 @@ static void on_open(void *arg)
     r->attempts = r->failures_in_row = 0;
     r->last_reply_ms = clock_ms();
     log_info("redis", "connected");
+    if (r->library_late) load_library(r);
     loop_timer_arm(r->heartbeat_timer, (uint64_t)r->o.heartbeat_ms);
     for (int i = 0; i < r->n_listeners; i++)
         r->listeners[i].due = true;
@@ -434,10 +443,9 @@ void redis_use_library(struct redis *r, struct str code)
     r->library = xstrndup(code.p ? code.p : "", code.n);
     r->library_n = code.n;
     if (r->up)
-        redis_command(r, 4,
-                      (struct str[]){
-                          STR("FUNCTION"), STR("LOAD"), STR("REPLACE"), {r->library, r->library_n}},
-                      r->o.connect_timeout_ms, NULL, NULL);
+        load_library(r);
+    else
+        r->library_late = r->conn != NULL;
 }
 
 struct redis_stats redis_stats(const struct redis *r)

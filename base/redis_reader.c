@@ -125,9 +125,12 @@ enum err redis_reader_feed(struct redis_reader *r, struct str bytes,
 
 void redis_write_command(struct buf *out, int argc, const struct str *argv)
 {
-    buf_printf(out, "*%d\r\n", argc);
+    buf_char(out, '*');
+    buf_u64(out, (uint64_t)argc);
     for (int i = 0; i < argc; i++) {
-        buf_printf(out, "$%zu\r\n", argv[i].n);
+        buf_add(out, i ? "$" : "\r\n$", i ? 1 : 3);
+        buf_u64(out, argv[i].n);
+        buf_add(out, "\r\n", 2);
         buf_str(out, argv[i]);
         buf_add(out, "\r\n", 2);
     }

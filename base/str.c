@@ -1,4 +1,5 @@
 /* str.c - slices and UTF-8; no allocation. */
+#define _GNU_SOURCE
 #include "base/str.h"
 
 #include <errno.h>
@@ -15,32 +16,15 @@ static bool blank(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-struct str str_of(const char *s)
-{
-    return (struct str){s, s ? strlen(s) : 0};
-}
-bool str_eq(struct str a, struct str b)
-{
-    return a.n == b.n && (!a.n || !memcmp(a.p, b.p, a.n));
-}
-bool str_eqz(struct str a, const char *z)
-{
-    return str_eq(a, str_of(z));
-}
-bool str_starts(struct str s, struct str x)
-{
-    return s.n >= x.n && str_eq(str_sub(s, 0, x.n), x);
-}
 bool str_ends(struct str s, struct str x)
 {
     return s.n >= x.n && str_eq(str_sub(s, s.n - x.n, x.n), x);
 }
 
-bool str_ieq(struct str a, struct str b)
+bool str_same_letters(const char *a, const char *b, size_t n)
 {
-    if (a.n != b.n) return false;
-    for (size_t i = 0; i < a.n; i++)
-        if (lower(a.p[i]) != lower(b.p[i])) return false;
+    for (size_t i = 0; i < n; i++)
+        if (lower(a[i]) != lower(b[i])) return false;
     return true;
 }
 
@@ -53,31 +37,11 @@ struct str str_trim(struct str s)
     return s;
 }
 
-struct str str_sub(struct str s, size_t from, size_t n)
-{
-    if (from > s.n) from = s.n;
-    if (n > s.n - from) n = s.n - from;
-    return (struct str){s.p ? s.p + from : NULL, n};
-}
-
-ptrdiff_t str_find_char(struct str s, char c)
-{
-    const char *hit = s.n ? memchr(s.p, c, s.n) : NULL;
-    return hit ? hit - s.p : -1;
-}
-
 ptrdiff_t str_find(struct str s, struct str needle)
 {
     if (!needle.n) return 0;
-    for (size_t from = 0; s.n - from >= needle.n && from < s.n;) {
-        ptrdiff_t at = str_find_char(str_sub(s, from, s.n), *needle.p);
-        if (at < 0) return -1;
-        from += (size_t)at;
-        if (s.n - from < needle.n) return -1;
-        if (!memcmp(s.p + from, needle.p, needle.n)) return (ptrdiff_t)from;
-        from++;
-    }
-    return -1;
+    const char *hit = s.n ? memmem(s.p, s.n, needle.p, needle.n) : NULL;
+    return hit ? hit - s.p : -1;
 }
 
 bool str_next(struct str *s, char sep, struct str *head)
@@ -131,6 +95,29 @@ enum err str_to_i64(struct str s, int64_t min, int64_t max, int64_t *out)
     return OK;
 }
 
+int hex_value(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+struct str str_u64(uint64_t v, char digits[STR_U64_BYTES])
+{
+    size_t i = STR_U64_BYTES;
+    do
+        digits[--i] = (char)('0' + v % 10);
+    while (v /= 10);
+    return (struct str){digits + i, STR_U64_BYTES - i};
+}
+
+void str_copy(char *out, size_t cap, struct str s)
+{
+    size_t n = s.n < cap ? s.n : cap - 1;
+    if (n) memcpy(out, s.p, n);
+    out[n] = 0;
+}
+
 enum err str_to_f64(struct str s, double *out)
 {
     char text[64], *end;
@@ -161,11 +148,23 @@ size_t utf8_decode(struct str s, uint32_t *cp)
     return n;
 }
 
+/* Bytes of ASCII at the start, as far as eight at a time tell. */
+static size_t ascii_eights(struct str s)
+{
+    size_t i = 0;
+    for (uint64_t v; i + 8 <= s.n; i += 8) {
+        memcpy(&v, s.p + i, 8);
+        if (v & 0x8080808080808080u) break;
+    }
+    return i;
+}
+
 bool utf8_valid(struct str s)
 {
     uint32_t cp;
     while (s.n) {
-        size_t n = utf8_decode(s, &cp);
+        size_t n = ascii_eights(s);
+        if (!n) n = utf8_decode(s, &cp);
         if (!n) return false;
         s = str_sub(s, n, s.n);
     }

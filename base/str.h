@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/err.h"
 
@@ -15,17 +16,43 @@ struct str {
 #define STR_FMT "%.*s"
 #define STR_ARG(s) (int)(s).n, (s).p ? (s).p : ""
 
-struct str str_of(const char *terminated); /* NULL -> empty */
-bool str_eq(struct str a, struct str b);
-bool str_eqz(struct str a, const char *terminated);
-bool str_ieq(struct str a, struct str b); /* ASCII case ignored */
-bool str_starts(struct str s, struct str prefix);
+/* The smallest are here for the compiler to see through: names known when it compiles cost no strlen. */
+static inline struct str str_of(const char *terminated) /* NULL -> empty */
+{
+    return (struct str){terminated, terminated ? strlen(terminated) : 0};
+}
+static inline bool str_eq(struct str a, struct str b)
+{
+    return a.n == b.n && (!a.n || !memcmp(a.p, b.p, a.n));
+}
+static inline bool str_eqz(struct str a, const char *terminated)
+{
+    return str_eq(a, str_of(terminated));
+}
+bool str_same_letters(const char *a, const char *b, size_t n);
+static inline bool str_ieq(struct str a, struct str b) /* ASCII case ignored */
+{
+    return a.n == b.n && str_same_letters(a.p, b.p, a.n);
+}
+static inline struct str str_sub(struct str s, size_t from, size_t n) /* clamped */
+{
+    if (from > s.n) from = s.n;
+    if (n > s.n - from) n = s.n - from;
+    return (struct str){s.p ? s.p + from : NULL, n};
+}
+static inline bool str_starts(struct str s, struct str prefix)
+{
+    return s.n >= prefix.n && str_eq(str_sub(s, 0, prefix.n), prefix);
+}
 bool str_ends(struct str s, struct str suffix);
-struct str str_trim(struct str s);                       /* ASCII white space off both ends */
-struct str str_sub(struct str s, size_t from, size_t n); /* clamped */
+struct str str_trim(struct str s); /* ASCII white space off both ends */
 /* Index of the first match, or -1. */
 ptrdiff_t str_find(struct str s, struct str needle);
-ptrdiff_t str_find_char(struct str s, char c);
+static inline ptrdiff_t str_find_char(struct str s, char c)
+{
+    const char *hit = s.n ? (const char *)memchr(s.p, c, s.n) : NULL;
+    return hit ? hit - s.p : -1;
+}
 /* Cuts at the first sep: *head gets what is before it, *s what follows. False when s was empty. */
 bool str_next(struct str *s, char sep, struct str *head);
 /* Letters to insert, drop or change to get from a to b (Levenshtein; ASCII case ignored, '-' and '_' are one), for "did you mean".
@@ -33,6 +60,13 @@ bool str_next(struct str *s, char sep, struct str *head);
 int str_distance(struct str a, struct str b);
 /* Whole slice as a decimal integer in [min,max]; no sign but '-', no spaces, no '+'. */
 MUST enum err str_to_i64(struct str s, int64_t min, int64_t max, int64_t *out);
+/* A hexadecimal digit's value, or -1. */
+int hex_value(char c);
+/* v in decimal, within digits; many times as fast as printf. */
+enum { STR_U64_BYTES = 20 };
+struct str str_u64(uint64_t v, char digits[STR_U64_BYTES]);
+/* Copies as much as fits, terminated. */
+void str_copy(char *out, size_t cap, struct str s);
 MUST enum err str_to_f64(struct str s, double *out); /* finite only */
 
 /* UTF-8 (RFC 3629: no overlong forms, no surrogates, at most U+10FFFF). */

@@ -7,7 +7,6 @@ import argparse
 import hashlib
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -15,16 +14,12 @@ import threading
 import time
 import http.client
 
+from machine import free_port
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FILES = {"minilm": "all-minilm-l6-v2.gguf", "e5": "multilingual-e5-small-q4.gguf"}
 TEXTS = {"en": [f"How do I change the delivery address of order number {i}?" for i in range(40)],
          "zh": [f"订单号{i}的收货地址怎么修改？" for i in range(40)]}
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Server:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The engine as clients feel it: time to the first token, time per token, throughput, stalls; alone or beside a peer.
   bench_engine.py [--model FILE.gguf] [--peer URL | --peer-cmd 'CMD with {port} and {model}'] [--peer-model NAME]
-                  [--rounds 5] [--scenarios single,distinct,sixteen,shared,warm,stall,start,memory] [--tokens 64] [--engine-args '...'] [--json]
+                  [--rounds 5] [--scenarios single,distinct,sixteen,shared,warm,stall,start,revive,memory] [--tokens 64] [--engine-args '...'] [--json]
 A peer is any OpenAI-compatible server of the same model. In every round both are asked one after the other (who is first alternates), values
 are medians over rounds, a ratio is ours over the peer's (turned so that above 1 is better for us). Streams, greedy. The
 checksum covers our greedy texts of the first round: it changes when the arithmetic does, not when the machine does.
@@ -14,13 +14,15 @@ import os
 import random
 import shlex
 import signal
-import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.parse
+
+from machine import free_port
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CACHE = os.environ.get("DEJA_CACHE", os.path.join(os.path.expanduser("~"), ".cache", "deja"))
@@ -37,14 +39,9 @@ METRICS = {
     "shared8_throughput": ("tok/s", True, 2.5), "shared8_ttft_p95": ("ms", False, 5.55), "shared8_cached": ("share", True, None),
     "warm_cold_ttft": ("ms", False, None), "warm_ttft": ("ms", False, None), "warm_share": ("ratio", False, None),
     "stall_largest_gap": ("ms", False, "<= 60"), "stall_usual_gap": ("ms", False, None), "stall_intruder_ttft": ("ms", False, None),
+    "revive_cold_ttft": ("ms", False, None), "revive_ttft": ("ms", False, None), "revive_cached": ("share", True, None),
     "start_ready": ("ms", False, 1.0), "memory_ready": ("MiB", False, None), "memory_growth": ("%", False, "<= 2"),
 }
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def text(rng, n_words):
@@ -148,13 +145,24 @@ def resident_mib(server):
         return next(int(line.split()[1]) for line in f if line.startswith("VmRSS")) / 1024
 
 
+def settled_mib(server):
+    """Resident memory once it has stopped growing for a second: our engine has its pool backed just after the start."""
+    seen, since, end = resident_mib(server), time.monotonic(), time.monotonic() + 30
+    while time.monotonic() < min(end, since + 1):
+        time.sleep(0.05)
+        now = resident_mib(server)
+        if now != seen:
+            seen, since = now, time.monotonic()
+    return seen
+
+
 def memory(server, seed, _tokens):
-    """Resident memory of a fresh process at ready, and after distinct requests (240 at a peer, which is slow; 1000 of ours)."""
+    """Resident memory of a fresh process soon after ready, and after distinct requests (240 at a peer, which is slow; 1000 of ours)."""
     if not server.argv:
         return {}, []
     fresh = start([], server.name, server.argv(free_port()), server.model, server.ready)
     try:
-        rng, ready = random.Random(seed), resident_mib(fresh)
+        rng, ready = random.Random(seed), settled_mib(fresh)
         n = 1000 if server.name == "deja" else 240
         for i in range(0, n, 8):
             together(fresh, [text(rng, 40) for _ in range(8)], 8)
@@ -172,6 +180,25 @@ def restart(server, _seed, _tokens):
     ms = (time.perf_counter() - t0) * 1000
     end(fresh)
     return {"start_ready": ms}, []
+
+
+def revive(server, seed, _tokens):
+    """First token of a prompt that was answered before a restart: ours keeps its blocks on disk, a peer begins anew."""
+    if not server.argv:
+        return {}, []
+    prompt, answers = text(random.Random(seed), 520), []
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(2):
+            argv, port = server.argv(free_port())
+            fresh = start([], server.name, (argv + (["--kv-disk", folder] if server.name == "deja" else []), port), server.model, server.ready)
+            try:
+                answers.append(fresh.complete(prompt, 4))
+            finally:
+                end(fresh)
+    cold, again = answers
+    if server.name == "deja" and cold.text != again.text:
+        raise SystemExit("bench: another answer after the restart")
+    return {"revive_cold_ttft": cold.ttft, "revive_ttft": again.ttft, "revive_cached": again.cached / max(1, again.prompt)}, [again.text]
 
 
 def shared(server, seed, tokens):
@@ -210,7 +237,7 @@ def stall(server, seed, _tokens):
     return {"stall_largest_gap": max(gaps), "stall_usual_gap": statistics.median(gaps), "stall_intruder_ttft": intruder.ttft}, [a.text for a in answers]
 
 
-SCENARIOS = {"single": single, "distinct": distinct, "sixteen": sixteen, "shared": shared, "warm": warm, "stall": stall, "start": restart, "memory": memory}
+SCENARIOS = {"single": single, "distinct": distinct, "sixteen": sixteen, "shared": shared, "warm": warm, "stall": stall, "start": restart, "revive": revive, "memory": memory}
 
 
 def wait_ready(server, paths, every_s=0.1):

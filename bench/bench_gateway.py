@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
-"""What the gateway costs: wrk against a null upstream directly, and through the gateway as pass-through (cache bypassed), as a miss that is
-stored, and as exact hits in both forms. Scenarios are interleaved over the rounds, the median counts. Load generator, upstream and
-gateway share the machine, so beside rates there is the gateway's own CPU time a request, which does not depend on the others.
+"""What the gateway costs, beside nginx as a plain proxy in the same run: wrk against a null upstream (bench_null.c) directly, through nginx, and
+through the gateway as pass-through (cache bypassed), as a miss that is stored, as exact hits in both forms, and as a relay of streams.
+Scenarios are interleaved over the rounds, medians count. Load generator, upstream and proxy share the machine, so beside rates there is
+the gateway's own CPU time a request.
 
-  bench_gateway.py [--rounds 5] [--seconds 2] [--connections 1,64] [--no-redis] [--json]
+  bench_gateway.py [--rounds 5] [--seconds 2] [--connections 1,64] [--no-redis] [--idle 10000] [--peer URL] [--json]
 
-Needs wrk and redis-server; DEJA_BIN is a release build. Measures, asserts nothing."""
+--peer URL: another proxy in front of an upstream of its own (a router for language models), asked what "pass" is asked. --idle N: memory
+with N idle connections. Needs wrk, redis-server, nginx; without nginx its rows are left out. Exit status 1 when a must is not met."""
 import argparse
-import asyncio
+import contextlib
 import hashlib
+import http.client
 import json
-import multiprocessing
 import os
 import re
+import resource
 import shutil
 import socket
 import statistics
@@ -21,9 +24,12 @@ import sys
 import tempfile
 import time
 
+from machine import cpu_s, free_port, rss_mb
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, ROOT)
-CONTENT = "Shipping to Norway costs 79 kroner and takes three to five working days. " * 8
+BIN = os.environ.get("DEJA_BIN", os.path.join(ROOT, "build", "release", "deja"))
+NULL = os.path.join(os.path.dirname(BIN), "bench_null")
+ROWS = []
 
 LUA = """
 local body_a, body_b = %s, %s
@@ -37,53 +43,16 @@ function request()
 end
 """
 
-
-class Null(asyncio.Protocol):
-    """Answers every POST with one canned completion."""
-    reply = json.dumps({"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m", "usage": {"prompt_tokens": 20, "completion_tokens": 110, "total_tokens": 130},
-                        "choices": [{"index": 0, "message": {"role": "assistant", "content": CONTENT}, "finish_reason": "stop", "logprobs": None}]}).encode()
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(reply)
-
-    def connection_made(self, transport):
-        self.transport, self.buffer = transport, b""
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def data_received(self, data):
-        self.buffer += data
-        while True:
-            at = self.buffer.find(b"\r\n\r\n")
-            if at < 0:
-                return
-            m = re.search(rb"(?i)content-length: *(\d+)", self.buffer[:at])
-            n = at + 4 + (int(m.group(1)) if m else 0)
-            if len(self.buffer) < n:
-                return
-            self.buffer = self.buffer[n:]
-            self.transport.write(self.head + self.reply)
-
-
-def serve_null(port):
-    async def main():
-        server = await asyncio.get_running_loop().create_server(Null, "127.0.0.1", port, backlog=512)
-        await server.serve_forever()
-    asyncio.run(main())
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def cpu_s(pid):
-    with open(f"/proc/{pid}/stat", encoding="ascii") as f:
-        fields = f.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def rss_mb(pid):
-    with open(f"/proc/{pid}/status", encoding="ascii") as f:
-        return int(next(x for x in f if x.startswith("VmRSS")).split()[1]) / 1024
+NGINX = """
+worker_processes 1; daemon off; pid %(folder)s/nginx.pid; error_log stderr crit;
+events { worker_connections 4096; }
+http {
+  access_log off; client_body_temp_path %(folder)s/b; proxy_temp_path %(folder)s/p; fastcgi_temp_path %(folder)s/f; uwsgi_temp_path %(folder)s/u; scgi_temp_path %(folder)s/s;
+  keepalive_requests 1000000;
+  upstream null { server 127.0.0.1:%(upstream)d; keepalive 256; keepalive_requests 1000000; }
+  server { listen 127.0.0.1:%(port)d; location / { proxy_pass http://null; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_buffering off; } }
+}
+"""
 
 
 def lua(folder, name, keys, headers, stream):
@@ -103,8 +72,8 @@ def micros(text):
     return float(n) * {"us": 1, "ms": 1e3, "s": 1e6}[unit]
 
 
-def wrk(port, script, connections, seconds):
-    out = subprocess.run(["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", script, f"http://127.0.0.1:{port}"],
+def wrk(where, script, connections, seconds):
+    out = subprocess.run(["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", script, where],
                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True).stdout
     total = int(re.search(r"(\d+) requests in", out).group(1))
     bad = re.search(r"Non-2xx or 3xx responses: (\d+)", out)
@@ -112,19 +81,67 @@ def wrk(port, script, connections, seconds):
             "p99_us": micros(re.search(r"(?m)^ +99% +(\S+)", out).group(1)), "requests": total, "bad": int(bad.group(1)) if bad else 0}
 
 
-def wait_ready(port, seconds=20):
-    import http.client
-    end = time.time() + seconds
-    while time.time() < end:
-        try:
-            c = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
-            c.request("GET", "/health")
-            if c.getresponse().status == 200:
-                return
-        except OSError:
-            pass
-        time.sleep(0.05)
-    sys.exit("bench: the gateway did not start")
+def answers(port, path="/health"):
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        c = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+        c.request("GET", path)
+        return c.getresponse().status < 500
+    return False
+
+
+def wait_ready(port, what):
+    end = time.time() + 20
+    while not answers(port):
+        if time.time() > end:
+            sys.exit(f"bench: {what} did not start")
+        time.sleep(0.002)
+
+
+def launch(processes, argv, port, what, log=subprocess.DEVNULL):
+    began = time.perf_counter()
+    processes.append(subprocess.Popen(argv, stdout=log, stderr=log))
+    wait_ready(port, what)
+    return processes[-1], time.perf_counter() - began
+
+
+def gateway_argv(port, up_port, *more):
+    return [BIN, "gateway", "--port", str(port), "--upstream", f"http://127.0.0.1:{up_port}/v1", "--probe", "off", "--access-log", "no", *more]
+
+
+def through_redis(folder, up_port, sock, processes, o, row):
+    """Exact hits whose entries this process does not hold: 2,000 long answers kept by another gateway, and the least memory for copies."""
+    port = free_port()
+    p, _ = launch(processes, gateway_argv(port, up_port, "--redis", "unix:" + sock, "--cache-memory-bytes-max", "1048576", "--ns", "bench-redis"), port, "the gateway")
+    script = lua(folder, "redis", "same", {}, False)
+    with open(script, encoding="utf8") as f:
+        text = f.read().replace("% 64", "% 4000")
+    with open(script, "w", encoding="utf8") as f:
+        f.write(text)
+    wrk(f"http://127.0.0.1:{port}", script, 16, 2)
+    got = [wrk(f"http://127.0.0.1:{port}", script, 64, o.seconds) for _ in range(o.rounds)]
+    row("hit through Redis, 64 connections", statistics.median(g["rps"] for g in got), "1/s", ">= 15000")
+    p.terminate()
+
+
+def idle_memory(o, up_port, processes, row):
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 2 * o.idle + 1000), hard))
+    port = free_port()
+    p, _ = launch(processes, gateway_argv(port, up_port, "--client-idle-ms", "600000"), port, "the gateway")
+    held = []
+    try:
+        for _ in range(o.idle):
+            held.append(socket.create_connection(("127.0.0.1", port), 5))
+        time.sleep(0.5)
+        row(f"resident with {o.idle} idle connections", rss_mb(p.pid), "MB", "<= 150")
+        if not answers(port):
+            sys.exit("bench: it does not answer beside idle connections")
+    except OSError as e:
+        print(f"# {len(held)} connections, then: {e}", file=sys.stderr)
+    finally:
+        for s in held:
+            s.close()
+    p.terminate()
 
 
 def main():
@@ -133,71 +150,110 @@ def main():
     p.add_argument("--seconds", type=int, default=2)
     p.add_argument("--connections", default="1,64")
     p.add_argument("--no-redis", action="store_true")
+    p.add_argument("--idle", type=int, default=10000)
+    p.add_argument("--peer")
     p.add_argument("--json", action="store_true")
-    a = p.parse_args()
+    o = p.parse_args()
     if not shutil.which("wrk"):
         sys.exit("bench: wrk is not installed (./dev setup bench)")
-    binary = os.environ.get("DEJA_BIN", os.path.join(ROOT, "build", "release", "deja"))
     folder, processes = tempfile.mkdtemp(prefix="deja-bench-"), []
-    up_port, port = free_port(), free_port()
-    null = multiprocessing.Process(target=serve_null, args=(up_port,), daemon=True)
-    null.start()
-    more = []
+    checksum = hashlib.sha256(open(os.path.join(ROOT, "bench", "bench_null.c"), "rb").read()).hexdigest()[:12]
+
+    def row(name, value, unit, must=None, peer=None, ratio=None):
+        measured, met = value if ratio is None else ratio, None
+        if must:
+            sign, bound = must.split()
+            met = measured <= float(bound) if sign == "<=" else measured >= float(bound)
+        ROWS.append(met)
+        if o.json:
+            print(json.dumps({"name": name, "value": round(value, 3), "unit": unit, "peer": peer and round(peer, 3), "ratio": ratio and round(ratio, 3), "must": must,
+                              "met": met, "checksum": checksum, "machine": os.environ.get("DEJA_MACHINE", "unknown machine")}), flush=True)
+        else:
+            beside = f"  peer {peer:.0f}, ratio {ratio:.2f}" if peer else ""
+            print(f"{name:44} {value:10.2f} {unit:4} {('must ' + must) if must else '':14} {'' if met is None else 'met' if met else 'NOT MET'}{beside}", flush=True)
     try:
-        if not a.no_redis:
-            sock = os.path.join(folder, "redis.sock")
-            processes.append(subprocess.Popen(["redis-server", "--port", "0", "--unixsocket", sock, "--dir", folder, "--save", ""], stdout=subprocess.DEVNULL))
-            more = ["--redis", "unix:" + sock]
-            time.sleep(0.5)
-        log = open(os.path.join(folder, "gateway.log"), "wb")
-        gateway = subprocess.Popen([binary, "gateway", "--port", str(port), "--upstream", f"http://127.0.0.1:{up_port}/v1", "--probe", "off", *more], stderr=log, stdout=log)
-        processes.append(gateway)
-        wait_ready(port)
-        idle = rss_mb(gateway.pid)
-        scenarios = [("direct", up_port, lua(folder, "direct", "unique", {}, False)),
-                     ("pass", port, lua(folder, "pass", "unique", {"x-deja-cache": "bypass"}, False)),
-                     ("miss", port, lua(folder, "miss", "unique", {}, False)),
-                     ("hit", port, lua(folder, "hit", "same", {}, False)),
-                     ("hit_stream", port, lua(folder, "hit_stream", "same", {}, True))]
-        wrk(port, scenarios[3][2], 4, 1)  # fills the cache
-        rows = {}
-        for c in [int(x) for x in a.connections.split(",")]:
-            for _ in range(a.rounds):
-                for name, to, script in scenarios:
-                    before = cpu_s(gateway.pid)
-                    got = wrk(to, script, c, a.seconds)
-                    got["cpu_us"] = (cpu_s(gateway.pid) - before) * 1e6 / max(1, got["requests"]) if to == port else 0
-                    rows.setdefault((name, c), []).append(got)
-        report(rows, idle, rss_mb(gateway.pid), a.json)
+        measure(o, folder, processes, row)
     finally:
         for x in reversed(processes):
             x.terminate()
             x.wait()
-        null.terminate()
         shutil.rmtree(folder, ignore_errors=True)
+    return False in ROWS
 
 
-def report(rows, idle_mb, end_mb, as_json):
-    machine = os.environ.get("DEJA_MACHINE", "unknown machine")
-    checksum = hashlib.sha256(CONTENT.encode()).hexdigest()[:12]
-    med = {k: {f: statistics.median(x[f] for x in v) for f in ("rps", "p50_us", "p99_us", "cpu_us", "bad")} for k, v in rows.items()}
-    spread = {k: max(x["p50_us"] for x in v) / max(1e-9, min(x["p50_us"] for x in v)) for k, v in rows.items()}
-    if as_json:
+def measure(o, folder, processes, row):
+    up_port, port, more, sock = free_port(), free_port(), [], os.path.join(folder, "redis.sock")
+    processes.append(subprocess.Popen([NULL, str(up_port)]))
+    if not o.no_redis:
+        processes.append(subprocess.Popen(["redis-server", "--port", "0", "--unixsocket", sock, "--dir", folder, "--save", ""], stdout=subprocess.DEVNULL))
+        more = ["--redis", "unix:" + sock]
+    time.sleep(0.5)
+    starts = []
+    for _ in range(3):
+        alone, took = launch(processes, gateway_argv(port, up_port), port, "the gateway")
+        starts.append(took)
+        idle = rss_mb(alone.pid)
+        alone.terminate()
+        alone.wait()
+    row("start until it answers", statistics.median(starts), "s", "<= 0.2")
+    row("resident idle, no models", idle, "MB", "<= 25")
+    gateway, _ = launch(processes, gateway_argv(port, up_port, *more), port, "the gateway")
+    here, direct = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{up_port}"
+    unique, passing = lua(folder, "unique", "unique", {}, False), lua(folder, "pass", "unique", {"x-deja-cache": "bypass"}, False)
+    hit, hit_stream = lua(folder, "hit", "same", {}, False), lua(folder, "hit_stream", "same", {}, True)
+    relay, relay_pass = lua(folder, "relay", "unique", {}, True), lua(folder, "relay_pass", "unique", {"x-deja-cache": "bypass"}, True)
+    scenarios = [("direct", direct, unique), ("pass", here, passing), ("miss", here, unique), ("hit", here, hit), ("hit_stream", here, hit_stream),
+                 ("stream_direct", direct, relay), ("stream", here, relay_pass)]
+    if shutil.which("nginx"):
+        nginx_port = free_port()
+        with open(os.path.join(folder, "nginx.conf"), "w", encoding="utf8") as f:
+            f.write(NGINX % {"folder": folder, "upstream": up_port, "port": nginx_port})
+        processes.append(subprocess.Popen(["nginx", "-p", folder, "-c", os.path.join(folder, "nginx.conf")], stderr=subprocess.DEVNULL))
+        time.sleep(0.5)
+        there = f"http://127.0.0.1:{nginx_port}"
+        scenarios += [("nginx", there, unique), ("stream_nginx", there, relay)]
+    if o.peer:
+        scenarios.append(("peer", o.peer, unique))
+    wrk(here, hit, 4, 1)  # fills the cache
+    rows = {}
+    for c in [int(x) for x in o.connections.split(",")]:
+        for r in range(o.rounds):
+            for name, to, script in scenarios if r % 2 == 0 else scenarios[::-1]:
+                before = cpu_s(gateway.pid)
+                got = wrk(to, script, c, o.seconds)
+                got["cpu_us"] = (cpu_s(gateway.pid) - before) * 1e6 / max(1, got["requests"]) if to == here else 0
+                rows.setdefault((name, c), []).append(got)
+    report({k: {f: statistics.median(x[f] for x in v) for f in ("rps", "p50_us", "p99_us", "cpu_us", "bad")} for k, v in rows.items()}, o, row)
+    row("resident afterwards", rss_mb(gateway.pid), "MB")
+    gateway.terminate()
+    gateway.wait()
+    if not o.no_redis:
+        through_redis(folder, up_port, sock, processes, o, row)
+    if o.idle:
+        idle_memory(o, up_port, processes, row)
+
+
+def report(med, o, row):
+    if not o.json:
+        print(f"{'scenario':14} {'conns':>5} {'req/s':>9} {'p50 us':>9} {'p99 us':>9} {'over direct p50':>16} {'CPU us/req':>11} {'bad':>5}")
         for (name, c), m in med.items():
-            direct = med[("direct", c)]
-            for field, unit in (("rps", "1/s"), ("p50_us", "us"), ("p99_us", "us"), ("cpu_us", "us")):
-                print(json.dumps({"name": f"gateway.{name}.c{c}.{field}", "value": round(m[field], 2), "unit": unit, "peer": round(direct[field], 2) if name != "direct" else None,
-                                  "ratio": round(m[field] / direct[field], 3) if direct[field] and name != "direct" else None, "must": None, "met": None,
-                                  "checksum": checksum, "machine": machine}))
-        for name, v in (("rss_idle", idle_mb), ("rss_after", end_mb)):
-            print(json.dumps({"name": f"gateway.{name}", "value": round(v, 1), "unit": "MB", "peer": None, "ratio": None, "must": None, "met": None, "checksum": checksum, "machine": machine}))
-        return
-    print(f"{'scenario':12} {'conns':>5} {'req/s':>9} {'p50 us':>9} {'p99 us':>9} {'over direct p50':>16} {'CPU us/req':>11} {'bad':>5} {'spread':>7}")
+            over = m["p50_us"] - med[("stream_direct" if name.startswith("stream") else "direct", c)]["p50_us"]
+            print(f"{name:14} {c:5d} {m['rps']:9.0f} {m['p50_us']:9.0f} {m['p99_us']:9.0f} {over:16.0f} {m['cpu_us']:11.1f} {m['bad']:5.0f}")
     for (name, c), m in med.items():
-        over = m["p50_us"] - med[("direct", c)]["p50_us"]
-        print(f"{name:12} {c:5d} {m['rps']:9.0f} {m['p50_us']:9.0f} {m['p99_us']:9.0f} {over:16.0f} {m['cpu_us']:11.1f} {m['bad']:5.0f} {spread[(name, c)]:7.2f}")
-    print(f"gateway resident: {idle_mb:.1f} MB idle, {end_mb:.1f} MB afterwards")
+        get = lambda n, f, c=c: med[(n, c)][f] if (n, c) in med else None
+        if name == "pass" and c == 1:
+            row("pass-through added p50, 1 connection", (m["p50_us"] - get("direct", "p50_us")) / 1000, "ms", "<= 0.10")
+        if name == "hit" and c == 1:
+            row("exact hit p50, 1 connection", m["p50_us"] / 1000, "ms", "<= 0.10")
+        if name == "hit" and c > 1:
+            row(f"exact hit, {c} connections", m["rps"], "1/s", ">= 30000")
+        if name == "pass" and c > 1 and get("nginx", "rps"):
+            row(f"pass-through beside nginx, {c} connections", m["rps"], "1/s", ">= 0.5", get("nginx", "rps"), m["rps"] / get("nginx", "rps"))
+        if name == "pass" and c > 1 and get("peer", "rps"):
+            row(f"pass-through beside the peer, {c} connections", m["rps"], "1/s", ">= 2", get("peer", "rps"), m["rps"] / get("peer", "rps"))
+        if name == "stream" and c > 1 and get("stream_nginx", "rps"):
+            row(f"19-event streams beside nginx, {c} connections", m["rps"], "1/s", ">= 0.4", get("stream_nginx", "rps"), m["rps"] / get("stream_nginx", "rps"))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,11 +1,13 @@
 /* bench_model.c - speed and perplexity of a whole model on the CPU, without server and scheduler: prompts of one sequence, then 1..N
  * sequences decoding together. One JSON object a line with a checksum of the logits, so that a faster wrong kernel shows;
- * bench_kernels.py orders the runs and puts them beside a peer. Shapes are those of llama-bench and llama-batched-bench.
+ * bench_model.py orders the runs and puts them beside a peer. Shapes are those of llama-bench and llama-batched-bench.
  * Usage: bench_model FILE [--threads N] [--isa X] [--kv TYPE] [--prompt N]... [--decode SEQS]... [--tokens N] [--context N]
- *   [--repeat N] | FILE [...] --perplexity TEXT_FILE | FILE --load
+ *   [--repeat N] [--bandwidth] | FILE [...] --perplexity TEXT_FILE | FILE --load
+ * --bandwidth: what the threads read a second from huge pages as large as the weights (400 MiB at most), before everything else;
  * --prompt N: a prompt of N tokens; --decode S: S sequences, --context tokens each at the start, --tokens steps. */
 #include <getopt.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +35,7 @@ struct arguments {
         bool decode;
         int n;
     } run[RUNS_MAX];
-    bool load;
+    bool load, bandwidth;
 };
 
 static void fail(const char *what)
@@ -134,6 +136,53 @@ static void run_decode(struct runner *r, const struct arguments *a, int n)
     mem_free(token), mem_free(pos), mem_free(seq), mem_free(out);
 }
 
+/* ---- what memory gives ---- */
+enum { READ_BYTES_MAX = 400 << 20, READERS_MAX = 64, READ_PASSES = 5 };
+struct reader {
+    pthread_t thread;
+    const uint64_t *from;
+    size_t n;
+    volatile uint64_t sum;
+};
+
+static void *read_all(void *arg)
+{
+    struct reader *r = arg;
+    uint64_t sum[8] = {0};
+    for (size_t i = 0; i + 8 <= r->n; i += 8)
+        for (int j = 0; j < 8; j++)
+            sum[j] += r->from[i + (size_t)j];
+    for (int j = 0; j < 8; j++)
+        r->sum += sum[j];
+    return NULL;
+}
+
+/* Best of a few passes, bytes a second over all threads. */
+static void run_bandwidth(const struct model_info *info, int n_threads)
+{
+    size_t bytes = info->weight_bytes < READ_BYTES_MAX ? info->weight_bytes : READ_BYTES_MAX;
+    int n = n_threads < 1 || n_threads > READERS_MAX ? 2 : n_threads;
+    struct reader reader[READERS_MAX];
+    size_t each = bytes / 8 / (size_t)n;
+    uint64_t *p = mem_alloc_huge(bytes), best = UINT64_MAX;
+    if (!p) fail("no memory to read");
+    mem_touch(p, bytes);
+    for (int pass = 0; pass < READ_PASSES; pass++) {
+        uint64_t start = clock_us();
+        for (int i = 0; i < n; i++) {
+            reader[i] = (struct reader){.from = p + each * (size_t)i, .n = each};
+            if (pthread_create(&reader[i].thread, NULL, read_all, &reader[i])) fail("no thread");
+        }
+        for (int i = 0; i < n; i++)
+            pthread_join(reader[i].thread, NULL);
+        uint64_t us = clock_us() - start;
+        if (us < best) best = us;
+    }
+    printf("{\"name\":\"read\",\"gb_s\":%.2f,\"mib\":%zu,\"weight_bytes\":%zu}\n",
+           (double)each * 8 * n / (double)best / 1e3, bytes >> 20, (size_t)info->weight_bytes);
+    mem_free_huge(p, bytes);
+}
+
 /* Windows of 512 tokens without BOS; positions 256..510 of each predict the next one. */
 static void run_perplexity(struct runner *r, const char *path)
 {
@@ -191,17 +240,11 @@ static void run_perplexity(struct runner *r, const char *path)
 
 static struct arguments parse(int argc, char **argv)
 {
-    static const struct option known[] = {{"threads", 1, 0, 't'},
-                                          {"isa", 1, 0, 'i'},
-                                          {"kv", 1, 0, 'k'},
-                                          {"prompt", 1, 0, 'p'},
-                                          {"decode", 1, 0, 'd'},
-                                          {"tokens", 1, 0, 'n'},
-                                          {"context", 1, 0, 'c'},
-                                          {"repeat", 1, 0, 'r'},
-                                          {"perplexity", 1, 0, 'x'},
-                                          {"load", 0, 0, 'l'},
-                                          {0}};
+    static const struct option known[] = {
+        {"threads", 1, 0, 't'}, {"isa", 1, 0, 'i'},       {"kv", 1, 0, 'k'},
+        {"prompt", 1, 0, 'p'},  {"decode", 1, 0, 'd'},    {"tokens", 1, 0, 'n'},
+        {"context", 1, 0, 'c'}, {"repeat", 1, 0, 'r'},    {"perplexity", 1, 0, 'x'},
+        {"load", 0, 0, 'l'},    {"bandwidth", 0, 0, 'b'}, {0}};
     struct arguments a = {.tokens = 64, .repeat = 1};
     struct errmsg e = {0};
     for (int c; (c = getopt_long(argc, argv, "", known, NULL)) != -1;) {
@@ -218,6 +261,7 @@ static struct arguments parse(int argc, char **argv)
         if (c == 'r') a.repeat = atoi(optarg);
         if (c == 'x') a.text = optarg;
         if (c == 'l') a.load = true;
+        if (c == 'b') a.bandwidth = true;
     }
     if (optind + 1 != argc) fail("name one model file");
     a.file = argv[optind];
@@ -243,6 +287,7 @@ int main(int argc, char **argv)
     uint64_t start = clock_us();
     if (model_open(&r.m, a.file, &a.model, &e)) fail(e.text);
     if (a.load) printf("{\"name\":\"load\",\"ms\":%.1f}\n", (double)(clock_us() - start) / 1e3);
+    if (a.bandwidth) run_bandwidth(model_info(r.m), a.model.n_threads);
     r.n_vocab = model_info(r.m)->n_vocab;
     r.logits = xcalloc((size_t)seqs * (size_t)r.n_vocab, 4);
     r.table = xcalloc((size_t)seqs, sizeof *r.table);

@@ -6,11 +6,12 @@ import argparse
 import json
 import os
 import random
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
+
+from machine import free_port
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CACHE = os.environ.get("DEJA_CACHE", os.path.join(os.path.expanduser("~"), ".cache", "deja"))
@@ -36,9 +37,7 @@ def fill(port, n_tokens):
 def measure(model, kv_mib):
     args = ["--model", model, "--max-model-len", "1024", "--kv-bytes", str(kv_mib << 20), "--swap-space", str(SWAP_GIB)]
     told = json.loads(subprocess.run([BIN, "plan", *args, "--no-self-test", "--json"], capture_output=True, check=False).stdout)
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
+    port = free_port()
     p = subprocess.Popen([BIN, "engine", *args, "--port", str(port), "--served-model-name", "m"], stderr=subprocess.DEVNULL)
     try:
         for _ in range(600):

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "cache/cache_internal.h"
+#include "cache/coming.h"
 #include "cache/guard_text.h"
 #include "cache/library.h"
 
@@ -25,6 +26,7 @@ static void free_cache(struct cache *c)
     marks_free(c->marks);
     bounds_free(c->bounds);
     recents_free(c->recents);
+    crowds_free(c->crowds);
     mem_free(c->redis_url);
     mem_free(c);
 }
@@ -38,9 +40,16 @@ void cache_unref(struct cache *c)
 struct str cache_redis_key(const struct cache *c, char out[KEY_BYTES_MAX], const char *kind,
                            struct str tail)
 {
-    int n = snprintf(out, KEY_BYTES_MAX, "deja:{%s}:%s" STR_FMT, c->ns, kind, STR_ARG(tail));
-    ASSERT(n > 0 && n < KEY_BYTES_MAX);
-    return (struct str){out, (size_t)n};
+    size_t ns = strlen(c->ns), k = strlen(kind);
+    ASSERT(6 + ns + 2 + k + tail.n < KEY_BYTES_MAX);
+    char *at = out;
+    memcpy(at, "deja:{", 6), at += 6;
+    memcpy(at, c->ns, ns), at += ns;
+    memcpy(at, "}:", 2), at += 2;
+    memcpy(at, kind, k), at += k;
+    if (tail.n) memcpy(at, tail.p, tail.n);
+    at[tail.n] = 0;
+    return (struct str){out, (size_t)(at - out) + tail.n};
 }
 
 void cache_redis_read(struct cache *c, struct hash128 id, bool with_vector, bool with_answer,
@@ -51,9 +60,10 @@ void cache_redis_read(struct cache *c, struct hash128 id, bool with_vector, bool
     hash_hex(id, hex);
     argv[1] = cache_redis_key(c, key, "e:", str_of(hex));
     for (int f = 0; f < N_ENTRY_FIELDS; f++)
-        argv[2 + f] = (f == EF_VECTOR && !with_vector) || (f == EF_ANSWER && !with_answer)
-                          ? STR("-")
-                          : str_of(entry_field_names[f]);
+        argv[2 + f] =
+            (f == EF_VECTOR && !with_vector) || (f == EF_ANSWER && !with_answer) || f == EF_TOKENS
+                ? STR("-")
+                : str_of(entry_field_names[f]);
     redis_command(c->redis, 2 + N_ENTRY_FIELDS, argv, 0, cb, arg);
 }
 
@@ -104,7 +114,7 @@ struct question cache_question_of_wording(const struct cache *c, const struct wo
 static void pushed_out(void *arg, const struct entry *e)
 {
     struct cache *c = arg;
-    if (c->redis || !c->partitions) return;
+    if (c->redis) return;
     struct partition *p = partitions_get(c->partitions, e->partition, false);
     if (p) partition_remove(p, e->id);
 }
@@ -115,6 +125,12 @@ static struct metric *step_metric(struct cache *c, const char *step, const char 
     snprintf(labels, sizeof labels, "step=\"%s\",verdict=\"%s\"", step, verdict);
     return metrics_get(c->registry, METRIC_COUNTER, "deja_cache_steps_total", labels,
                        "entries considered for a similar question, by the step that decided", 0, 0);
+}
+
+static struct metric *bytes_metric(struct cache *c, const char *labels)
+{
+    return metrics_get(c->registry, METRIC_GAUGE, "deja_cache_memory_bytes", labels,
+                       "memory of the cache in this process, by what holds it", 0, 0);
 }
 
 static void make_step_metrics(struct cache *c)
@@ -130,8 +146,16 @@ static void make_step_metrics(struct cache *c)
     c->m.evidence_wrong =
         metrics_get(r, METRIC_COUNTER, "deja_cache_evidence_total", "right=\"no\"",
                     "pairs of which it became known whether the answer was right", 0, 0);
+    c->m.bytes_entries = bytes_metric(c, "of=\"entries\"");
+    c->m.bytes_index = bytes_metric(c, "of=\"index\"");
+    c->m.bytes_sketches = bytes_metric(c, "of=\"sketches\"");
     c->m.corrupt = metrics_get(r, METRIC_COUNTER, "deja_cache_corrupt_total", "",
                                "entries in Redis that could not be read", 0, 0);
+    c->m.set_aside =
+        metrics_get(r, METRIC_COUNTER, "deja_cache_quarantines_total", "",
+                    "entries this process set aside: many unlike questions hit them", 0, 0);
+    c->m.aside = metrics_get(r, METRIC_GAUGE, "deja_cache_quarantined", "",
+                             "entries that are set aside until somebody clears them", 0, 0);
     c->m.void_entries = metrics_get(r, METRIC_COUNTER, "deja_cache_forgets_total", "",
                                     "removals of many entries seen", 0, 0);
 }
@@ -176,14 +200,18 @@ static void open_verifier(struct cache *c)
 
 static void open_similar(struct cache *c)
 {
-    if (!c->embedder) return;
-    c->dim = (size_t)embedder_dim(c->embedder);
-    c->rules.embedder_id = str_of(embedder_id(c->embedder));
-    c->shipped = policy_for(c->rules.embedder_id);
-    open_verifier(c);
+    if (c->embedder) {
+        c->dim = (size_t)embedder_dim(c->embedder);
+        c->rules.embedder_id = str_of(embedder_id(c->embedder));
+        c->shipped = policy_for(c->rules.embedder_id);
+        open_verifier(c);
+    }
     struct partitions_options o = {
         .dim = c->dim, .entries_max = c->o.entries_max, .partitions_max = PARTITIONS_MAX};
     c->partitions = partitions_new(&o);
+    o.entries_max = COMING_MAX;
+    o.partitions_max = COMING_PARTITIONS_MAX;
+    if (c->embedder) c->coming = partitions_new(&o);
 }
 
 static void defaults(struct cache_options *o)
@@ -202,6 +230,7 @@ static void defaults(struct cache_options *o)
 static struct cache_knobs first_knobs(const struct cache_options *o)
 {
     struct cache_knobs k = knobs_default();
+    k.stale_if_error_s = o->stale_if_error_s;
     k.exact = o->exact;
     k.semantic = o->semantic;
     k.threshold_en = k.threshold_zh = o->threshold;
@@ -261,9 +290,10 @@ enum err cache_open(struct cache **out, struct loop *l, struct redis *redis,
     c->recents = recents_new();
     c->store = store_new(c->o.memory_bytes_max, pushed_out, c);
     open_similar(c);
+    c->crowds = crowds_new(c->dim);
     make_metrics(c);
     make_step_metrics(c);
-    c->marks_known = !redis;
+    c->marks_known = c->stats.redis_known = !redis;
     if (redis) use_library(redis);
     cache_sync_start(c);
     *out = c;
@@ -282,6 +312,8 @@ void cache_close(struct cache *c)
     c->store = NULL;
     partitions_free(c->partitions);
     c->partitions = NULL;
+    partitions_free(c->coming);
+    c->coming = NULL;
     cache_unref(c);
 }
 
@@ -314,11 +346,9 @@ void cache_bound_report(const struct cache *c, struct str ns, double max_error,
 void cache_stats(struct cache *c, struct cache_stats *out)
 {
     *out = c->stats;
-    size_t known = store_count(c->store),
-           indexed = c->partitions ? partitions_entries(c->partitions) : 0;
+    size_t known = store_count(c->store), indexed = partitions_entries(c->partitions);
     out->entries = known > indexed ? known : indexed;
-    out->bytes = store_bytes(c->store) + (c->partitions ? partitions_bytes(c->partitions) : 0);
     out->redis_usable = c->redis && redis_usable(c->redis);
     out->embedder_usable = cache_embedder_usable(c);
-    out->synced = !c->redis || cache_sync_ready(c);
+    out->synced = !c->redis || (cache_sync_ready(c) && c->marks_known);
 }

@@ -16,17 +16,18 @@ struct embedder;
 struct workers;
 
 struct cache_options {
-    const char *ns;          /* Redis key space, "deja" */
-    bool exact, semantic;    /* switches */
-    double threshold;        /* lowest cosine that may count; 0 = the embedder's own default */
-    double max_temperature;  /* semantic step is skipped above; 1.0 */
-    int64_t ttl_s;           /* absolute age; 86400 */
-    size_t entry_bytes_max;  /* 256 KiB */
-    size_t memory_bytes_max; /* in-process entries; 256 MiB */
-    size_t entries_max;      /* index entries; 1000000 */
-    int embed_deadline_ms;   /* 50 */
-    int redis_deadline_ms;   /* 50 */
-    uint64_t secret;         /* keys the hashes; same on all replicas (kept in Redis) */
+    const char *ns;           /* Redis key space, "deja" */
+    bool exact, semantic;     /* switches */
+    double threshold;         /* lowest cosine that may count; 0 = the embedder's own default */
+    double max_temperature;   /* semantic step is skipped above; 1.0 */
+    int64_t ttl_s;            /* absolute age; 86400 */
+    int64_t stale_if_error_s; /* kept beyond it, for look-ups with stale_s; 3600 */
+    size_t entry_bytes_max;   /* 256 KiB */
+    size_t memory_bytes_max;  /* in-process entries; 256 MiB */
+    size_t entries_max;       /* index entries; 1000000 */
+    int embed_deadline_ms;    /* 50 */
+    int redis_deadline_ms;    /* 50 */
+    uint64_t secret;          /* keys the hashes; same on all replicas (kept in Redis) */
     const char *
         redis_url; /* of the same Redis, for the connection that tails the log of changes; NULL = changes made by other
                                 * replicas are seen by exact look-ups only */
@@ -47,6 +48,8 @@ struct cache_key {
     /* where curated answers (`deja seed`) for such a question would stand: of the tenant, of all tenants; zero = the request is not
      * plain enough for one: more than a system prompt and one question, tools, a format... */
     struct hash128 curated[2];
+    bool
+        has_system; /* it brings a system prompt: the knob `curated` says whether such a request gets a curated answer */
     enum openai_kind kind;
     struct str tenant, model, ns; /* owned by the key */
     int64_t epoch;                /* mass removals known when the request came */
@@ -67,7 +70,10 @@ MUST enum err cache_key_make(struct cache *c, const struct openai_request *r,
                              const struct cache_scope *scope, struct cache_key *out);
 void cache_key_fini(struct cache_key *k);
 
-enum cache_result { CACHE_MISS, CACHE_EXACT, CACHE_SEMANTIC };
+/* COMING: a similar question is being asked, and the answer will do: entry_id is the exact key (hex) of it. */
+enum cache_result { CACHE_MISS, CACHE_EXACT, CACHE_SEMANTIC, CACHE_COMING };
+/* May a look-up say so? ONLY: it looks at nothing else, once more before the upstream is asked. */
+enum cache_coming { COMING_NO, COMING_TOO, COMING_ONLY };
 /* An entry that was considered: what the decision chain (cache/chain.h) said of it. */
 struct cache_verdict {
     char entry_id[36];
@@ -82,12 +88,15 @@ enum { CACHE_NEAR_MAX = 3 };
 struct cache_found {
     enum cache_result result;
     const struct openai_answer *answer; /* hits; borrowed during the callback */
-    char entry_id[36];                  /* hits and near misses, "" otherwise */
+    struct str
+        json; /* hits: the same as JSON, where it is at hand; else p NULL. Borrowed until the cache is used again */
+    char entry_id[36]; /* hits and near misses, "" otherwise */
     int64_t age_s;
+    int64_t stale_s;   /* hits: seconds past its lifetime; 0 = fresh */
     double similarity; /* semantic hits and near misses, else -1 */
     double threshold;  /* used */
     char reason
-        [64]; /* "exact", "semantic:policy", "guard:number", "guard:negation", "below_threshold", "embedder_timeout",
+        [64]; /* "exact", "curated", "semantic:policy", "guard:number", "guard:negation", "below_threshold", "embedder_timeout",
                                  * "redis_unavailable", "skipped:tools", "empty"... */
     const struct cache_verdict *
         near; /* misses: the nearest refused entries worth a second look, nearest first; borrowed */
@@ -95,8 +104,14 @@ struct cache_found {
 };
 struct cache_lookup_options {
     bool skip_exact, skip_semantic;
-    double threshold_min;            /* client's x-deja-threshold: can only tighten; 0 = none */
-    int64_t max_age_s;               /* -1 = any */
+    double threshold_min; /* client's x-deja-threshold: can only tighten; 0 = none */
+    int64_t max_age_s;    /* -1 = any */
+    int64_t
+        stale_s; /* answers up to this long past their lifetime will do: nothing better can be had; 0 = no. The knob max_age_s
+                      * does not count then */
+    uint64_t
+        asker; /* whoever asks, as a hash; 0 = not known. So that nobody alone has an entry set aside */
+    enum cache_coming coming;
     const struct cache_knobs *knobs; /* copied; NULL = those the cache was opened with */
     /* To see what would happen: every entry considered, before cb; such a look-up counts nowhere. NULL = a real one. Its argument is
      * the look-up's; what it is given is borrowed. */
@@ -121,6 +136,17 @@ struct cache_keep_options {
  * it is recent. Returns the entry id in id_out[36] ("" when refused). */
 MUST enum err cache_keep(struct cache *c, const struct cache_key *k, const struct openai_answer *a,
                          const struct cache_keep_options *o, char id_out[36], const char **why_not);
+/* May it be given to a similar question: would it be kept, and calls no tools? */
+bool cache_fits_similar(const struct openai_answer *a);
+
+/* The question of k is being asked, by somebody of this trust: until the end, look-ups with o.coming may be told to wait for it. k is
+ * copied where needed. False: similar questions cannot follow it (not plain enough, no embedder, or no room). */
+bool cache_coming_begin(struct cache *c, const struct cache_key *k, int trust, struct str tags);
+void cache_coming_end(struct cache *c, const struct cache_key *k);
+/* Grows with each; and: is there one that k's question could follow? */
+uint64_t cache_coming_seen(const struct cache *c);
+bool cache_coming_any(const struct cache *c, const struct cache_key *k);
+
 /* Deletes one entry everywhere. */
 void cache_forget(struct cache *c, struct str entry_id, void (*cb)(void *arg, enum err code),
                   void *arg);
@@ -147,6 +173,7 @@ void cache_knobs_use(struct cache *c, const struct cache_knobs *k); /* copied */
 struct cache_stats {
     uint64_t entries, bytes, exact_hits, semantic_hits, misses, near_misses, kept, refused;
     bool redis_usable, embedder_usable, synced; /* synced: the index has caught up with the log */
+    bool redis_known; /* Redis has said once since the start what may be used; true without Redis */
 };
 void cache_stats(struct cache *c, struct cache_stats *out);
 

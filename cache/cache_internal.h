@@ -10,10 +10,12 @@
 #include "cache/guard.h"
 #include "cache/key.h"
 #include "cache/chain.h"
+#include "cache/crowd.h"
 #include "cache/marks.h"
 #include "cache/partition.h"
 #include "cache/recent.h"
 #include "cache/store.h"
+#include "cache/uses.h"
 #include "cache/verifier.h"
 #include "cache/wording.h"
 #include "cache/embed_watch.h"
@@ -21,10 +23,11 @@
 #include "engine/model/pair_net.h"
 
 #ifdef DEJA_RARE /* rare paths made common */
-enum { LOAD_BATCH = 3, SEARCH_INLINE_MAX = 2 };
+enum { LOAD_BATCH = 3, LOAD_PAGE = 2, SEARCH_INLINE_MAX = 2 };
 #else
 enum {
     LOAD_BATCH = 200,
+    LOAD_PAGE = 1000, /* ids asked for at a time: to read many at once would hold up the loop */
     SEARCH_INLINE_MAX = 4000 /* questions; a bigger partition is searched on a worker */
 };
 #endif
@@ -32,15 +35,19 @@ enum {
     LOG_ITEMS_MAX = 100000, /* of the stream of changes; further back a gateway reloads */
     PARTITIONS_MAX = 4096,
     PRELOAD_PARTITIONS = 16, /* the last used ones, at start */
-    LOAD_IDS_MAX = 200000,   /* of one partition */
+    LOAD_IDS_MAX = 200000,   /* of one partition, about */
     TICK_MS = 200,
+    START_TICK_MS =
+        10, /* until it is known what of Redis may be used; START_TICKS_MAX times at most */
+    START_TICKS_MAX = 500,
     KEY_BYTES_MAX = 192
 };
 
 struct cache_metrics {
     struct metric *exact, *semantic, *miss, *kept, *resent, *embed_ms, *index_entries, *unsaved,
         *loads, *gaps, *corrupt, *void_entries, *texts, *passed, *refused[N_CHAIN_STEPS],
-        *evidence_right, *evidence_wrong;
+        *evidence_right, *evidence_wrong, *set_aside, *aside, *bytes_entries, *bytes_index,
+        *bytes_sketches;
 };
 
 struct cache {
@@ -58,8 +65,10 @@ struct cache {
     struct verifier *verifier; /* NULL: the embedder has no net, or comes without a calibration */
     struct cache_knobs knobs;
     struct store *store;
-    struct marks *marks;           /* what must not be used any more */
-    struct partitions *partitions; /* NULL = no semantic step */
+    struct marks *marks;       /* what must not be used any more */
+    struct partitions *coming; /* questions that are being asked; NULL without an embedder */
+    uint64_t coming_seen;
+    struct partitions *partitions; /* without an embedder texts only */
     size_t dim;
     struct redis_tail *tail;
     struct loop_timer *tick;
@@ -69,12 +78,20 @@ struct cache {
     uint64_t marks_asked_ms;
     struct bounds *bounds; /* what was learnt from evidence */
     struct recents *recents;
+    struct crowds *crowds; /* who was served lately, of each entry */
+    struct uses uses;      /* since they were told */
+    uint64_t uses_told_ms;
+    int ticks;                           /* counted while starting */
     bool evidence_known, asked_evidence; /* the log of evidence is read to its end and followed */
     uint64_t evidence_ms, evidence_seq;  /* up to here in that log */
     bool closed;
     int refs;
     uint64_t write_no;
     struct cache_lookup *lookups;
+    struct search_line { /* of look-ups that wait for the worker that searches */
+        struct cache_lookup *first, *last;
+        bool running, posted; /* a worker is at it; the next turn is on its way */
+    } search_line;
     struct load *loads;
     struct embed_watch watch;        /* of the embedder */
     struct put_op *line, *line_last; /* entries that wait for the embedder */
@@ -112,6 +129,17 @@ void cache_put(struct cache *c, const struct entry *e,
 void cache_put_waiting(struct cache *c);
 void cache_put_drop_line(struct cache *c);
 
+/* opinion.c */
+/* What the verifier's net needs of a text, where it is remembered, as the field net: behind a hash of the text. 0 = not remembered. */
+enum { TOKENS_FIELD_BYTES = 8 + EMBEDDER_TOKENS_BYTES };
+size_t cache_tokens_field(struct cache *c, struct str text, uint8_t out[TOKENS_FIELD_BYTES]);
+/* To Redis, beside the text. */
+void cache_share_tokens(struct cache *c, struct hash128 id, struct str text);
+
+/* budget.c */
+void cache_budget_tick(struct cache *c);
+void cache_budget_redis_tick(struct cache *c);
+
 /* keep.c */
 void cache_write(struct cache *c,
                  const struct entry *e);   /* to Redis; the store learns when it is there */
@@ -127,11 +155,25 @@ void cache_marks_tick(struct cache *c);
 void cache_marks_follow(struct cache *c, struct str scope, struct str epoch, struct str left);
 void cache_marks_deny(struct cache *c, struct hash128 entry, struct str answer_hex);
 
+/* quarantine.c */
+struct cache_lookup;
+/* The answer of own, an entry's question, is about to be given to a similar one. True: no, the entry is set aside from now on. */
+MUST bool cache_quarantine_note(struct cache *c, const struct cache_lookup *l,
+                                const struct question *own);
+void cache_quarantine_follow(struct cache *c, struct hash128 entry, struct str state);
+
 /* evidence_sync.c */
 void cache_evidence_tick(struct cache *c);
 void cache_evidence_forget(struct cache *c); /* and read again */
 void cache_evidence_follow(struct cache *c, struct str id, const struct str *fields,
                            size_t n_fields);
+/* What somebody said of an entry's answer, as the log tells it; name: of the telling. text empty = of what was served last. */
+struct cache_feedback {
+    struct hash128 entry;
+    struct str name, ns, text;
+    bool right;
+};
+void cache_evidence_from_feedback(struct cache *c, const struct cache_feedback *f);
 /* A question that was not served got this answer from the model: was the candidate's the same? */
 void cache_evidence_from_answer(struct cache *c, const struct cache_key *k,
                                 const struct openai_answer *a);

@@ -40,8 +40,24 @@ static void refuse_by_guard(const struct chain_rules *r, struct chain_item *x)
     x->threshold = policy_threshold(&r->policy, x->guard.language, r->client_min);
 }
 
-static void screen_one(const struct chain_rules *r, struct str question, struct chain_item *x)
+/* The question, read when the first guard is asked. */
+struct screening {
+    const struct chain_rules *r;
+    struct str question;
+    struct guard_reading *read;
+};
+
+static void ask_guards(struct screening *s, struct chain_item *x)
 {
+    x->checked = true;
+    if (x->guarded) return;
+    if (!s->read) s->read = guard_read(s->r->guard, s->question);
+    guard_check_read(s->r->guard, s->r->knobs->guards_off, s->read, x->c.q->text, &x->guard);
+}
+
+static void screen_one(struct screening *s, struct chain_item *x)
+{
+    const struct chain_rules *r = s->r;
     const struct cache_knobs *k = r->knobs;
     double floor = r->client_min > r->policy.floor ? r->client_min : r->policy.floor;
     x->threshold = floor;
@@ -54,16 +70,21 @@ static void screen_one(const struct chain_rules *r, struct str question, struct 
         refuse(x, CHAIN_VETO, "veto");
         return;
     }
+    if (x->set_aside) {
+        refuse(x, CHAIN_TRUST, "quarantined");
+        return;
+    }
     if (x->c.own->trust < k->trust_min) {
         refuse(x, CHAIN_TRUST, "untrusted");
         return;
     }
-    guard_check_without(r->guard, k->guards_off, question, x->c.q->text, &x->guard);
-    bool weighed = r->has_verifier && k->verifier && !verifier_refuses(&x->guard);
+    ask_guards(s, x);
+    bool weighed =
+        r->has_verifier && k->verifier && !verifier_refuses(&x->guard, k->likeness_refuses);
     x->soft = !x->guard.allowed && weighed;
     if (!x->guard.allowed && !weighed) {
         refuse_by_guard(r, x);
-    } else if (x->guard.same && k->same_words && x->c.cosine >= floor) {
+    } else if (x->guard.same && knobs_same_words(k, x->c.q->judged) && x->c.cosine >= floor) {
         hit(x, x->c.q->judged ? "semantic:wording" : "semantic:same");
     }
 }
@@ -72,17 +93,19 @@ size_t chain_screen(const struct chain_rules *r, struct str question, struct cha
                     size_t n)
 {
     size_t open = 0;
+    struct screening s = {r, question, NULL};
     for (size_t i = 0; i < n; i++) {
         struct chain_item *x = &items[i];
-        x->hit = false;
+        x->hit = x->checked = false;
         x->verifier = x->error = -1;
-        screen_one(r, question, x);
+        screen_one(&s, x);
         if (!x->open) continue;
         if (open < (size_t)r->knobs->verify_top)
             open++;
         else
             refuse(x, CHAIN_PLACES, "too_many");
     }
+    guard_reading_free(s.read);
     return open;
 }
 
@@ -122,6 +145,9 @@ static void settle_bound(const struct chain_rules *r, struct chain_item *x)
 
 static void settle_one(const struct chain_rules *r, struct chain_item *x)
 {
+    if (x->verifier >= 0)
+        x->verifier = weighing_probability(&r->policy.weighing[x->guard.language == 'z'],
+                                           x->verifier, x->c.cosine);
     measure(r, x);
     if (x->soft && x->verifier < 0) {
         refuse_by_guard(r, x);

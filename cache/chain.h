@@ -43,7 +43,11 @@ struct chain_item {
     struct candidate c;
     /* a text the guards call the same as the question forbids this entry: filled in by the caller */
     bool text_vetoed;
+    bool set_aside; /* the entry is in quarantine: filled in by the caller too */
+    bool
+        guarded; /* `guard` is known, of these very texts and knobs: by the caller, from an earlier screening */
     /* filled in by the chain */
+    bool checked;         /* the guards were asked: `guard` is what they say */
     bool soft;            /* a guard spoke against it that the verifier may outweigh */
     bool open;            /* neither refused nor a hit yet: to be shown to the verifier */
     bool hit;             /* passed everything */
@@ -53,7 +57,7 @@ struct chain_item {
     char reason[64];
     struct bound_view view; /* what was measured, of those no guard refused */
     double error;           /* mode bound: likelihood that the answer is wrong; -1 = not asked */
-    /* probability that the answer fits, -1 = not asked: filled in by the caller while open */
+    /* probability that the answer fits, -1 = not asked: filled in by the caller while open, weighed anew (policy.h) by chain_settle */
     double verifier;
 };
 /* Items best first. Everything up to the verifier. Returns how many are open. */

@@ -1,4 +1,4 @@
-/* embed.c - from the embedder's thread back to the loop: the vector is copied into the job, the job is posted. */
+/* embed.c - from the embedder's thread back to the loop: the vector is copied into the job, the jobs of a pass are posted together. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -7,6 +7,7 @@
 #include "cache/cache_internal.h"
 
 struct embed_job {
+    struct embed_job *next; /* of the same pass and cache */
     struct cache *c;
     cache_embedded *done;
     void *arg;
@@ -28,9 +29,8 @@ bool cache_embedder_usable(const struct cache *c)
     return c->embedder && !embed_watch_is_stuck(&c->watch, passes_of(c));
 }
 
-static void back(void *arg) /* the loop's thread */
+static void end(struct embed_job *job)
 {
-    struct embed_job *job = arg;
     struct cache *c = job->c;
     if (!c->closed && job->code == ERR_TIMEOUT)
         embed_watch_timed_out(&c->watch, passes_of(c), clock_ms());
@@ -40,15 +40,50 @@ static void back(void *arg) /* the loop's thread */
     cache_unref(c);
 }
 
-static void embedded(void *arg, enum err code, const float *vector,
-                     size_t dim) /* the embedder's thread */
+static void back(void *arg) /* the loop's thread */
 {
+    for (struct embed_job *job = arg, *next; job; job = next) {
+        next = job->next;
+        end(job);
+    }
+}
+
+/* Takes those of one cache out of *list, in their order. */
+static struct embed_job *take_those_of(const struct cache *c, struct embed_job **list)
+{
+    struct embed_job *first = NULL, **last = &first;
+    while (*list) {
+        struct embed_job *job = *list;
+        if (job->c != c) {
+            list = &job->next;
+            continue;
+        }
+        *list = job->next;
+        job->next = NULL;
+        *last = job;
+        last = &job->next;
+    }
+    return first;
+}
+
+static void embedded(void *arg, enum err code, const float *vector, size_t dim,
+                     bool more) /* the embedder's threads */
+{
+    static _Thread_local struct embed_job *held, *last; /* of the pass, until its last one */
     struct embed_job *job = arg;
     job->code = code == OK && dim != job->dim ? ERR_CORRUPT : code;
     if (job->code == OK) memcpy(job->vec, vector, dim * sizeof *vector);
-    /* A full queue of posts cannot be waited for here. The look-up is lost to its caller's own deadline; it has never been seen. */
-    if (loop_post(job->c->loop, back, job) != OK)
-        log_limited(LOG_ERROR, "cache", "a vector could not be handed to the loop");
+    if (held)
+        last->next = job;
+    else
+        held = job;
+    last = job;
+    while (!more && held) {
+        /* A full queue of posts cannot be waited for here. The look-up is lost to its caller's own deadline; it has never been seen. */
+        struct loop *loop = held->c->loop;
+        if (loop_post(loop, back, take_those_of(held->c, &held)) != OK)
+            log_limited(LOG_ERROR, "cache", "a vector could not be handed to the loop");
+    }
 }
 
 enum err cache_embed(struct cache *c, struct str text, int deadline_ms, cache_embedded *done,

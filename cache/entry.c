@@ -5,12 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "base/mem.h"
 
 const char *const entry_field_names[N_ENTRY_FIELDS] = {
-    "v",       "check", "part", "tenant", "model", "kind", "q",   "a",
-    "created", "ttl",   "tags", "ptok",   "ctok",  "lat",  "emb", "vec",
-    "ns",      "trust", "ep",   "ah",     "role",  "of",   "not", "by"};
+    "v",   "check", "part", "tenant", "model", "kind", "q",   "a",  "created",
+    "ttl", "tags",  "ptok", "ctok",   "lat",   "emb",  "vec", "ns", "trust",
+    "ep",  "ah",    "pin",  "net",    "role",  "of",   "not", "by"};
 
 static struct str place(char **at, struct str s)
 {
@@ -36,6 +37,7 @@ struct entry *entry_copy(const struct entry *from)
     e->embedder = place(&at, from->embedder);
     e->vector = place(&at, from->vector);
     e->ns = place(&at, from->ns);
+    e->tokens = (struct str){"", 0};
     e->bytes = n;
     return e;
 }
@@ -137,6 +139,7 @@ enum err entry_read(struct hash128 id, const struct str *values, size_t n, bool 
     out->trust = (int)number_field(&r, EF_TRUST, 0, TRUST_OPERATOR, false);
     out->epoch = number_field(&r, EF_EPOCH, 0, INT64_MAX / 4, false);
     out->answer_hash = hex_field(&r, EF_ANSWER_HASH);
+    out->pinned = number_field(&r, EF_PINNED, 0, 1, false) == 1;
     if (text_field(&r, EF_ROLE, 16, false).n) spoil(&r, EF_ROLE, "not an entry");
     return r.code;
 }
@@ -179,6 +182,8 @@ void entry_write(const struct entry *e, struct str values[N_ENTRY_FIELDS],
     values[EF_EMBEDDER] = e->embedder;
     values[EF_VECTOR] = e->vector;
     values[EF_NS] = e->ns;
+    values[EF_TOKENS] = e->tokens;
+    values[EF_PINNED] = e->pinned ? STR("1") : STR("0");
     for (int f = N_ENTRY_WRITTEN; f < N_ENTRY_FIELDS; f++)
         values[f] = (struct str){NULL, 0};
 }
@@ -224,38 +229,10 @@ bool entry_fits_curated(const struct entry *e, const struct cache_key *k, struct
            (k->max_tokens < 0 || e->completion_tokens <= k->max_tokens);
 }
 
-/* IEEE 754 binary16, round to nearest even; components of unit vectors are never near the overflow. */
-static uint16_t half_of(float f)
-{
-    uint32_t u;
-    memcpy(&u, &f, 4);
-    uint32_t sign = u >> 16 & 0x8000u, mag = u & 0x7fffffffu;
-    if (mag >= 0x47800000u) return (uint16_t)(sign | (mag > 0x7f800000u ? 0x7e00u : 0x7c00u));
-    if (mag < 0x38800000u) { /* subnormal: adding 0.5 makes the hardware round at the right bit */
-        float value, half = 0.5f;
-        memcpy(&value, &mag, 4);
-        value += half;
-        uint32_t r;
-        memcpy(&r, &value, 4);
-        return (uint16_t)(sign | (r - 0x3f000000u));
-    }
-    uint32_t rounded = mag + 0xfffu + (mag >> 13 & 1u);
-    return (uint16_t)(sign | ((rounded - 0x38000000u) >> 13));
-}
-
-static float float_of(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = h >> 10 & 31u, fraction = h & 1023u;
-    if (exponent == 31) return fraction ? NAN : sign ? -INFINITY : INFINITY;
-    float v = exponent ? ldexpf((float)(fraction | 1024u), (int)exponent - 25)
-                       : ldexpf((float)fraction, -24);
-    return sign ? -v : v;
-}
-
 void entry_pack_vector(const float *v, size_t dim, unsigned char *out)
 {
     for (size_t i = 0; i < dim; i++) {
-        uint16_t h = half_of(v[i]);
+        uint16_t h = f32_to_f16(v[i]);
         out[2 * i] = (unsigned char)(h & 255u);
         out[2 * i + 1] = (unsigned char)(h >> 8);
     }
@@ -267,7 +244,7 @@ enum err entry_unpack_vector(struct str bytes, size_t dim, float *out)
     double length = 0;
     if (bytes.n != dim * 2) return ERR_CORRUPT;
     for (size_t i = 0; i < dim; i++) {
-        out[i] = float_of((uint16_t)(b[2 * i] | b[2 * i + 1] << 8));
+        out[i] = f16_to_f32((uint16_t)(b[2 * i] | b[2 * i + 1] << 8));
         length += (double)out[i] * (double)out[i];
     }
     length = sqrt(length);

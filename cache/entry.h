@@ -3,7 +3,8 @@
  * vector are checked, and whether an entry fits a key is asked again on every hit. Pure; no clock.
  *
  * Fields, version 1: v check part tenant model kind q a created ttl tags ptok ctok lat emb, vec (f16, little endian), and, absent in
- * what earlier programs wrote, ns trust ep ah. The same list reads judged wordings (cache/wording.h): they add role of not by. */
+ * what earlier programs wrote, ns trust ep ah pin, net (what the verifier needs of the question: cache/opinion.c). The same list reads
+ * judged wordings (cache/wording.h): they add role of not by. */
 #ifndef DEJA_CACHE_ENTRY_H
 #define DEJA_CACHE_ENTRY_H
 #include "cache/cache.h"
@@ -29,6 +30,8 @@ enum entry_field {
     EF_TRUST,
     EF_EPOCH,
     EF_ANSWER_HASH,
+    EF_PINNED,
+    EF_TOKENS,
     N_ENTRY_WRITTEN, /* of an entry; what follows is a wording's */
     EF_ROLE = N_ENTRY_WRITTEN,
     EF_OF,
@@ -45,6 +48,7 @@ enum {
     ENTRY_NAME_BYTES_MAX = 512, /* tenant, model, tags, embedder */
     ENTRY_DIM_MAX = 4096
 };
+#define ENTRY_NEVER_S (INT64_C(1) << 40) /* a ttl that does not end; Redis is given none */
 
 /* An entry is not replaced by one of less trust. */
 enum entry_trust { TRUST_CLIENT = 0, TRUST_GATEWAY = 1, TRUST_REVIEWED = 5, TRUST_OPERATOR = 9 };
@@ -54,10 +58,13 @@ struct entry {
     struct hash128 check, partition; /* partition zero = not for the semantic step */
     enum openai_kind kind;
     struct str tenant, model, question, answer /* JSON, neutral form */, tags, embedder;
-    struct str vector;    /* f16[dim] bytes; empty = none */
-    struct str ns;        /* of the request, "" = none */
-    int trust;            /* enum entry_trust: who stored it */
-    int64_t epoch;        /* number of mass removals when it was asked for */
+    struct str vector; /* f16[dim] bytes; empty = none */
+    struct str
+        tokens;    /* cache_tokens_field of the question, on the way to Redis only; empty = none */
+    struct str ns; /* of the request, "" = none */
+    int trust;     /* enum entry_trust: who stored it */
+    int64_t epoch; /* number of mass removals when it was asked for */
+    bool pinned;   /* written by people (`deja seed`): never pushed out to make room */
     uint64_t answer_hash; /* of what is answered, without ids and times: entry_answer_hash */
     int64_t created_s, ttl_s, latency_ms, prompt_tokens, completion_tokens;
     size_t bytes;      /* memory held */

@@ -61,7 +61,9 @@ struct evaluator {
     const struct verifier *verifier; /* NULL = none */
     struct policy shipped;
     struct cache_knobs knobs;
-    uint64_t seed; /* of the shadow samples of a stream */
+    uint64_t seed; /* of the shadow samples of a stream; of the splits of a calibration */
+    bool
+        second_look; /* the verifier's second look decides whatever the first says, as where it is weighed anew */
 };
 struct share { /* of n */
     size_t n, hits;
@@ -101,6 +103,24 @@ struct eval_explained {
     double cosine, floor, threshold; /* cosine -1 = no vectors */
 };
 void eval_explain(struct evaluator *ev, int stored, int asked, struct eval_explained *out);
+
+/* --- weighing the verifier anew from a file's pairs (cache/calibrate.h) */
+struct eval_calibrated { /* of one language */
+    bool done;
+    char why_not[160];
+    struct calibration found; /* from all pairs */
+    size_t n, own,
+        splits; /* pairs; of these a calibration was made from, and the others judged, so many times */
+    double right, wrong;           /* mean shares of what may be served, and of what may not */
+    size_t rest_right, rest_wrong; /* judged each time, of each kind */
+};
+/* own: pairs to calibrate on, 0 = half. The knobs of ev count, but what is fitted here. The share of pairs that differ which may be served
+ * is knobs.max_error. ERR_UNSUPPORTED: no pairs, or no verifier. */
+MUST enum err eval_calibrate(struct evaluator *ev, const struct eval_file *f, size_t own,
+                             size_t splits, struct eval_calibrated out[2], struct errmsg *e);
+/* "verifier_bias_en=...,..." as --set reads it, and each name with its value for FCALL deja_config_set. */
+void eval_calibrated_text(struct buf *out, const struct eval_calibrated c[2]);
+void eval_calibrated_json(struct buf *out, const struct eval_calibrated c[2]);
 
 /* --- telling */
 void eval_report_text(struct buf *out, const struct eval_file *f, const struct eval_result *r,

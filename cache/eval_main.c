@@ -20,6 +20,8 @@ static const struct conf_row rows[] = {
     {"embed", CONF_STR, "none", 0, 4096, "", 0,
      "GGUF file of the embedding model, or http://host:port/v1#MODEL; none = words alone decide",
      NULL},
+    {"net", CONF_STR, "", 0, 4096, "", 0,
+     "GGUF file of retrained verifier weights (docs/verifier.md); empty = the shipped ones", NULL},
     {"set", CONF_STR, "", 0, 4096, "", CONF_LIST,
      "NAME=VALUE[,NAME=VALUE...] of knobs (docs/config.md); guards=no switches all guards off",
      NULL},
@@ -28,6 +30,12 @@ static const struct conf_row rows[] = {
     {"to", CONF_STR, "", 0, 4096, "", 0, "the second of --compare", NULL},
     {"threads", CONF_INT, "1", 1, 64, "", 0, "threads of the embedding model", NULL},
     {"seed", CONF_INT, "1", 0, 1e15, "", 0, "of a stream's shadow samples", NULL},
+    {"calibrate", CONF_INT, "0", 0, CALIBRATE_PAIRS_MAX, "pairs", 0,
+     "weigh the verifier anew from each file's pairs, told with so many of them judged by the "
+     "rest; "
+     "0 = half",
+     NULL},
+    {"splits", CONF_INT, "20", 0, 1000, "", 0, "how often --calibrate draws those pairs", NULL},
     {"json", CONF_BOOL, "no", 0, 0, "", 0, "one JSON object a file and policy", NULL},
 };
 
@@ -73,6 +81,28 @@ static void report(const struct job *j, struct buf *out, const struct eval_file 
     tool_print(out);
 }
 
+static int calibrate_files(struct job *j)
+{
+    struct eval_calibrated found[2];
+    struct errmsg e = {0};
+    struct buf out;
+    int status = knobs_of(j, "", &j->ev.knobs) ? 0 : 2;
+    buf_init(&out, 1 << 20);
+    for (int i = 0; i < j->n_files && !status; i++) {
+        if (eval_calibrate(&j->ev, &j->files[i], (size_t)conf_int(j->conf, "calibrate"),
+                           (size_t)conf_int(j->conf, "splits"), found, &e) != OK) {
+            log_error("eval", "%s", e.text);
+            status = 1;
+            break;
+        }
+        if (!conf_bool(j->conf, "json")) buf_printf(&out, "%s\n", j->files[i].name);
+        (conf_bool(j->conf, "json") ? eval_calibrated_json : eval_calibrated_text)(&out, found);
+        tool_print(&out);
+    }
+    buf_fini(&out);
+    return status;
+}
+
 static int run(struct job *j)
 {
     bool two = conf_is_set(j->conf, "compare") || conf_is_set(j->conf, "to");
@@ -114,7 +144,9 @@ int eval_main(int argc, char **argv)
         goto out;
     }
     status = 1;
-    if (!tool_open(&t, "eval", conf_str(c, "embed"), (int)conf_int(c, "threads"))) goto out;
+    if (!tool_open(&t, "eval", conf_str(c, "embed"), conf_str(c, "net"),
+                   (int)conf_int(c, "threads")))
+        goto out;
     j.ev = (struct evaluator){.embedder = t.embedder,
                               .texts = eval_texts_new(t.embedder),
                               .guard = t.guard,
@@ -122,7 +154,7 @@ int eval_main(int argc, char **argv)
                               .shipped = t.shipped,
                               .seed = (uint64_t)conf_int(c, "seed")};
     j.files = xcalloc((size_t)j.n_files, sizeof *j.files);
-    if (read_files(&j, words)) status = run(&j);
+    if (read_files(&j, words)) status = conf_is_set(c, "calibrate") ? calibrate_files(&j) : run(&j);
     for (int i = 0; i < j.n_files; i++)
         eval_file_fini(&j.files[i]);
     mem_free(j.files);

@@ -58,7 +58,8 @@ static void compared(void *arg, enum err code, const struct embedder_opinion *op
 }
 
 /* Both looks at the open ones; those of which nothing can be said stay as they are. */
-static void verify(struct run *r, struct str question, struct chain_item *items, size_t n)
+static void verify(struct run *r, const struct policy *p, struct str question,
+                   struct chain_item *items, size_t n)
 {
     struct waiter w = {.lock = PTHREAD_MUTEX_INITIALIZER, .ready = PTHREAD_COND_INITIALIZER};
     struct str texts[EMBEDDER_COMPARE_MAX];
@@ -66,8 +67,8 @@ static void verify(struct run *r, struct str question, struct chain_item *items,
     int count = 0, at = 0;
     for (size_t i = 0; i < n && count < EMBEDDER_COMPARE_MAX; i++)
         if (items[i].open) texts[count] = items[i].c.q->text, cosines[count++] = items[i].c.cosine;
-    if (embedder_compare(r->ev->embedder, question, texts, cosines, count, 60000, compared, &w) !=
-        OK)
+    if (embedder_compare(r->ev->embedder, question, texts, cosines, NULL, count, 60000, compared,
+                         &w) != OK)
         return;
     pthread_mutex_lock(&w.lock);
     while (!w.done)
@@ -81,7 +82,9 @@ static void verify(struct run *r, struct str question, struct chain_item *items,
                                   .alone = o->alone,
                                   .has_joint = true,
                                   .joint = o->joint};
-        items[i].verifier = verifier_probability(r->ev->verifier, &v);
+        bool twice = r->ev->second_look || policy_is_calibrated(p, items[i].guard.language);
+        items[i].verifier =
+            twice ? verifier_probability(r->ev->verifier, &v) : verifier_judge(r->ev->verifier, &v);
     }
 }
 
@@ -120,7 +123,8 @@ static struct outcome decide(struct run *r, struct chain_item *items, size_t n)
     struct str question = eval_text(r->ev->texts, r->question);
     size_t order[CANDIDATES_MAX];
     size_t open = chain_screen(&rules, question, items, n);
-    if (open && rules.has_verifier && r->ev->knobs.verifier) verify(r, question, items, n);
+    if (open && rules.has_verifier && r->ev->knobs.verifier)
+        verify(r, &rules.policy, question, items, n);
     size_t hits = chain_settle(&rules, items, n, order);
     struct outcome out = {.hit = hits > 0, .n = n};
     if (!n) return out;
@@ -145,7 +149,8 @@ static struct outcome ask_pair(struct run *r, int stored, int question)
     r->question = question;
     guard_check_without(r->ev->guard, r->ev->knobs.guards_off, eval_text(r->ev->texts, question),
                         q.text, &v);
-    if (v.same && r->ev->knobs.same_words) item.c.cosine = 1; /* no vector is asked for */
+    if (v.same && knobs_same_words(&r->ev->knobs, false))
+        item.c.cosine = 1; /* no vector is asked for */
     return decide(r, &item, 1);
 }
 
@@ -159,7 +164,7 @@ static struct outcome ask_store(struct run *r, struct partition *p, int question
     struct str text = eval_text(ev->texts, question);
     r->question = question;
     size_t n_same = nearby_same(&n, ev->guard, &ev->knobs, text, NOW_S, same, CANDIDATES_MAX);
-    if (n_same && ev->knobs.same_words) {
+    if (n_same) {
         struct outcome out = {.hit = true, .entry = same[0].entry, .n = 1};
         out.best.guard.same = true;
         out.best.c.cosine = 1;

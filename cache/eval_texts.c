@@ -117,7 +117,7 @@ struct flight {
     size_t i;
 };
 
-static void landed(void *arg, enum err code, const float *vector, size_t dim)
+static void landed(void *arg, enum err code, const float *vector, size_t dim, bool more)
 {
     struct flight *f = arg;
     struct eval_texts *t = f->t;
@@ -128,7 +128,7 @@ static void landed(void *arg, enum err code, const float *vector, size_t dim)
     }
     t->flying--;
     t->done++;
-    pthread_cond_signal(&t->room);
+    if (!more) pthread_cond_signal(&t->room);
     pthread_mutex_unlock(&t->lock);
     mem_free(f);
 }
@@ -155,7 +155,7 @@ bool eval_texts_embed(struct eval_texts *t, void (*told)(size_t done, size_t of)
         t->flying++;
         pthread_mutex_unlock(&t->lock);
         enum err code = embedder_submit(t->em, eval_text(t, (int)i), DEADLINE_MS, landed, f);
-        if (code != OK) landed(f, code, NULL, 0);
+        if (code != OK) landed(f, code, NULL, 0, false);
         ok = code == OK || code == ERR_TOO_LARGE;
         if (told && i % 500 == 499) told(i + 1, t->n);
     }

@@ -1,4 +1,5 @@
-/* evidence_sync.c - evidence on its way: from here to Redis' log of evidence, and from there, in its order, into cache/bounds.h. A process
+/* evidence_sync.c - evidence on its way: from here to Redis' log of evidence, and from there, in its order, into cache/bounds.h. What
+ * people say of an answer (deja_feedback) becomes evidence at the gateway that gave it lately and so knows what was measured. A process
  * reads the whole log when it starts or missed something, page by page, and follows from there. Without Redis it learns at once. */
 #include <string.h>
 
@@ -106,9 +107,10 @@ void cache_evidence_follow(struct cache *c, struct str id, const struct str *fie
         learn(c, fields, n_fields); /* else a page will bring it */
 }
 
-static void send(struct cache *c, const struct evidence *e, const char *by)
+/* once: of what is told to all gateways one takes it; the name of the telling, or empty. */
+static void send(struct cache *c, const struct evidence *e, const char *by, struct str once)
 {
-    struct str argv[6 + 2 * EVIDENCE_FIELDS], names[EVIDENCE_FIELDS], values[EVIDENCE_FIELDS];
+    struct str argv[8 + 2 * EVIDENCE_FIELDS], names[EVIDENCE_FIELDS], values[EVIDENCE_FIELDS];
     char key[KEY_BYTES_MAX], texts[EVIDENCE_TEXT_BYTES];
     evidence_write(e, names, values, texts);
     int n = 0;
@@ -122,14 +124,16 @@ static void send(struct cache *c, const struct evidence *e, const char *by)
         argv[n++] = names[i];
         argv[n++] = values[i];
     }
-    redis_command(c->redis, n, argv, 1000, NULL, NULL);
+    argv[n++] = STR("once");
+    argv[n++] = once;
+    redis_command(c->redis, once.n ? n : n - 2, argv, 1000, NULL, NULL);
 }
 
 static void give(struct cache *c, struct str ns, const struct recent *x, bool right, const char *by)
 {
     struct evidence e = {.entry = x->entry, .ns = ns, .v = x->view, .right = right, .weight = 1};
     if (c->redis) {
-        send(c, &e, by);
+        send(c, &e, by, STR(""));
         return;
     }
     bounds_learn(c->bounds, &e);
@@ -147,11 +151,21 @@ enum err cache_evidence_add(struct cache *c, const struct cache_key *k, struct s
     return OK;
 }
 
+void cache_evidence_from_feedback(struct cache *c, const struct cache_feedback *f)
+{
+    const struct recent *x =
+        recents_latest(c->recents, f->entry, f->text.n ? recents_text(f->text) : 0);
+    if (!x) return;
+    struct evidence e = {
+        .entry = f->entry, .ns = f->ns, .v = x->view, .right = f->right, .weight = 1};
+    send(c, &e, "feedback", f->name);
+}
+
 void cache_evidence_from_answer(struct cache *c, const struct cache_key *k,
                                 const struct openai_answer *a)
 {
     const struct recent *x = recents_find(c->recents, k->exact, NULL);
-    const struct entry *e = x && !x->served ? store_get(c->store, x->entry) : NULL;
+    const struct entry *e = x && !x->served ? store_peek(c->store, x->entry) : NULL;
     struct openai_answer stored = {0};
     struct errmsg why = {0};
     if (!e || openai_answer_parse(&stored, e->kind, e->answer, &why) != OK) return;

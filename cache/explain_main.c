@@ -15,6 +15,8 @@ static const struct conf_row rows[] = {
     {"embed", CONF_STR, "none", 0, 4096, "", 0,
      "GGUF file of the embedding model, or http://host:port/v1#MODEL; none = words alone decide",
      NULL},
+    {"net", CONF_STR, "", 0, 4096, "", 0,
+     "GGUF file of retrained verifier weights (docs/verifier.md); empty = the shipped ones", NULL},
     {"set", CONF_STR, "", 0, 4096, "", CONF_LIST,
      "NAME=VALUE[,NAME=VALUE...] of knobs (docs/config.md); guards=no switches all guards off",
      NULL},
@@ -84,7 +86,7 @@ int explain_main(int argc, char **argv)
     while (str_next(&sets, '\n', &set))
         if (!tool_knobs(&k, "explain", set)) goto out;
     status = 1;
-    if (!tool_open(&t, "explain", conf_str(c, "embed"), 1)) goto out;
+    if (!tool_open(&t, "explain", conf_str(c, "embed"), conf_str(c, "net"), 1)) goto out;
     struct evaluator ev = {.embedder = t.embedder,
                            .texts = eval_texts_new(t.embedder),
                            .guard = t.guard,

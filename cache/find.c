@@ -48,7 +48,7 @@ void lookup_finish(struct cache_lookup *l)
     struct cache *c = l->c;
     unlist(l);
     l->cb = NULL;
-    if (!l->o.explain) count(c, &l->found);
+    if (!l->o.explain && l->o.coming != COMING_ONLY) count(c, &l->found);
     cb(l->arg, &l->found);
     lookup_settle(l);
 }
@@ -67,32 +67,38 @@ void lookup_miss(struct cache_lookup *l, const char *reason)
 bool lookup_serve(struct cache_lookup *l, const struct entry *e, enum cache_result result,
                   const char *reason)
 {
-    struct openai_answer answer = {0};
+    struct served *v;
     struct errmsg why = {0};
-    if (openai_answer_parse(&answer, e->kind, e->answer, &why) != OK) {
+    if (store_served(l->c->store, e, &v, &why) != OK) {
         log_limited(LOG_WARN, "cache", "a stored answer cannot be read: %s", why.text);
         return false;
     }
+    struct openai_answer answer = v->answer; /* what it holds is v's */
+    bool whole = answer.model[0] && answer.created;
     if (!answer.model[0]) /* curated: of no model */
         snprintf(answer.model, sizeof answer.model, STR_FMT, STR_ARG(l->k->model));
+    if (!answer.created) answer.created = e->created_s;
     int64_t age = clock_wall_s() - e->created_s;
+    if (l->c->redis) uses_note(&l->c->uses, e->id);
     l->found.result = result;
     l->found.answer = &answer;
+    if (whole && v->as_stored) l->found.json = e->answer;
     l->found.age_s = age > 0 ? age : 0;
+    l->found.stale_s = age >= e->ttl_s ? age - e->ttl_s + 1 : 0;
     hash_hex(e->id, l->found.entry_id);
     lookup_say(l, reason);
     lookup_finish(l);
-    openai_answer_fini(&answer);
+    served_unref(v);
     return true;
 }
 
 bool lookup_may_use(const struct cache_lookup *l, const struct entry *e)
 {
-    int64_t now = clock_wall_s();
+    int64_t now = clock_wall_s(), stale = l->o.stale_s;
     int64_t age = now - e->created_s;
-    return !entry_expired(e, now) && (l->o.max_age_s < 0 || age <= l->o.max_age_s) &&
-           (!l->knobs.max_age_s || age <= l->knobs.max_age_s) && !cache_is_void(l->c, e) &&
-           !marks_denied(l->c->marks, e->id, e->answer_hash, now);
+    return !entry_expired(e, now - stale) && (l->o.max_age_s < 0 || age <= l->o.max_age_s) &&
+           (e->pinned || !l->knobs.max_age_s || stale || age <= l->knobs.max_age_s) &&
+           !cache_is_void(l->c, e) && !marks_denied(l->c->marks, e->id, e->answer_hash, now);
 }
 
 void lookup_remember(struct cache_lookup *l, struct entry *e)
@@ -130,15 +136,8 @@ static void got_exact(void *arg, enum err code, const struct redis_reply *reply)
     lookup_similar(l);
 }
 
-static void start(void *arg)
+void lookup_exact(struct cache_lookup *l)
 {
-    struct cache_lookup *l = arg;
-    l->pending--;
-    l->starts_by_timer = false;
-    if (!l->cb) {
-        lookup_settle(l);
-        return;
-    }
     struct cache *c = l->c;
     if (!l->o.skip_exact && l->knobs.exact) {
         const struct entry *e = store_get(c->store, l->k->exact);
@@ -153,6 +152,18 @@ static void start(void *arg)
         if (c->redis) lookup_say(l, "redis_unavailable");
     }
     lookup_similar(l);
+}
+
+static void start(void *arg)
+{
+    struct cache_lookup *l = arg;
+    l->pending--;
+    l->starts_by_timer = false;
+    if (!l->cb) {
+        lookup_settle(l);
+        return;
+    }
+    lookup_curated(l);
 }
 
 struct cache_lookup *cache_find(struct cache *c, const struct cache_key *k,

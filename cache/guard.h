@@ -16,9 +16,14 @@ struct guard_verdict {
     char detail
         [64]; /* what differs, for people; "" when allowed. Holds text of the questions: never logged at info */
     uint32_t fired; /* bit i: guard_names[i] has something against it, also after the first */
-    /* of these, what no similarity outweighs: both name a number, time, date, currency or identifier and not the same; another script
-     * or language; opposites in one sentence; the same words in another order; anything, where most of the words are the same */
+    /* of these, what no similarity outweighs: both name a number, time, date, currency, identifier or name and not the same; another
+     * script or language; opposites in one sentence; something ruled out on one side alone; the same words in another order; anything,
+     * where most of the words are the same */
     uint32_t hard;
+    /* of the hard ones, those that are so for this alone: most of the words are the same. Where people judge questions loosely such
+     * differences (a word, a tense, an order, the question word) often mean nothing, so a calibration made from their own pairs may weigh
+     * them (cache/verifier.h). Never negation, quantifier, antonym, modality and who does it to whom */
+    uint32_t hard_by_likeness;
     float shared;    /* 0..1: content in common, by weight, of the longer one */
     float contained; /* 0..1: of the shorter one */
     bool asks_alike; /* the same kind of question, as far as both say */
@@ -33,6 +38,13 @@ void guard_check(const struct guard *g, struct str query, struct str stored,
 /* The same without the guards of which bit i (of guard_names[i]) is set in off. */
 void guard_check_without(const struct guard *g, uint64_t off, struct str query, struct str stored,
                          struct guard_verdict *out);
+/* A question read once, to be checked against many: some 70 KB, a third of a check's time. Borrows text. */
+struct guard_reading;
+struct guard_reading *guard_read(const struct guard *g, struct str text);
+void guard_reading_free(struct guard_reading *r); /* NULL is fine */
+/* guard_check_without; the reading is as before when it is over, but one thread at a time may use it. */
+void guard_check_read(const struct guard *g, uint64_t off, struct guard_reading *query,
+                      struct str stored, struct guard_verdict *out);
 /* Equal for most texts that guard_check calls the same, whatever their case, width, politeness, script, synonyms and order: a cheap way
  * to find what is then checked. 0 = the text is too long or says nothing. */
 uint64_t guard_normal(const struct guard *g, struct str text);

@@ -12,7 +12,7 @@ static bool stems_meet(const struct guard_token *a, const struct guard_token *b)
         for (int j = 0; j < GUARD_STEMS_MAX; j++) {
             struct str r = j || b->stems[0].n ? b->stems[j] : b->text;
             if (!r.n) break;
-            if (str_eq(s, r)) return true;
+            if (guard_equal(s, r)) return true;
         }
     }
     return false;
@@ -21,8 +21,9 @@ static bool stems_meet(const struct guard_token *a, const struct guard_token *b)
 bool guard_tokens_equal(const struct guard_token *a, const struct guard_token *b)
 {
     if (a->kind == GT_NUMBER || b->kind == GT_NUMBER)
-        return a->kind == b->kind && str_eq(a->canon, b->canon) && str_eq(a->unit, b->unit);
-    if (str_eq(a->canon, b->canon)) return true;
+        return a->kind == b->kind && guard_equal(a->canon, b->canon) &&
+               guard_equal(a->unit, b->unit);
+    if (guard_equal(a->canon, b->canon)) return true;
     if (a->kind != GT_WORD || b->kind != GT_WORD) return false;
     if (stems_meet(a, b)) return true;
     bool known_a = a->word && (a->word->classes & GC_KNOWN),
@@ -88,7 +89,7 @@ size_t guard_align_units(const struct guard_text *a, const struct guard_text *b)
         uint16_t diagonal = 0; /* of the row before, one to the left */
         for (size_t j = 0; j < b->n_units; j++) {
             uint16_t above = row[j + 1];
-            if (str_eq(a->units[i].text, b->units[j].text))
+            if (guard_equal(a->units[i].text, b->units[j].text))
                 row[j + 1] = (uint16_t)(diagonal + 1);
             else if (row[j] > above)
                 row[j + 1] = row[j];

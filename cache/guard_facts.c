@@ -8,8 +8,7 @@ bool guard_script_differs(struct comparison *c)
     /* Latin words inside Chinese text are common, so Latin alone decides nothing once both have another script */
     unsigned mask = (a & b & ~(unsigned)GS_LATIN) ? ~(unsigned)GS_LATIN : ~0u;
     if ((a & mask) == (b & mask)) return false;
-    guard_harden(c->out, "script");
-    return guard_refuse(c->out, "script", guard_none, guard_none);
+    return guard_refuse_hard(c->out, "script", guard_none, guard_none);
 }
 
 static int main_language(const struct guard_text *t)
@@ -25,8 +24,7 @@ bool guard_language_differs(struct comparison *c)
 {
     int a = main_language(c->a), b = main_language(c->b);
     if (!a || !b || a == b) return false;
-    guard_harden(c->out, "language");
-    return guard_refuse(c->out, "language", guard_none, guard_none);
+    return guard_refuse_hard(c->out, "language", guard_none, guard_none);
 }
 
 static const struct guard_token *unmatched(const struct guard_text *a, const struct guard_text *b,
@@ -165,8 +163,28 @@ bool guard_dates_differ(struct comparison *c)
     return refuse_named(c, "date", missing[0], missing[1]);
 }
 
+/* 3,14 and 314, a.b and ab: an identifier of one side without its signs is a token of the other. */
+static bool sign_is_lost(const struct guard_text *a, const struct guard_text *b)
+{
+    char bare[64];
+    for (size_t i = 0; i < a->n; i++) {
+        struct str s = a->tokens[i].text;
+        size_t n = 0;
+        if (a->tokens[i].kind != GT_IDENT || s.n > sizeof bare) continue;
+        for (size_t k = 0; k < s.n; k++)
+            if ((s.p[k] >= 'a' && s.p[k] <= 'z') || (s.p[k] >= '0' && s.p[k] <= '9'))
+                bare[n++] = s.p[k];
+        for (size_t j = 0; j < b->n && n < s.n; j++)
+            if (str_eq(b->tokens[j].text, (struct str){bare, n})) return true;
+    }
+    return false;
+}
+
 bool guard_identifiers_differ(struct comparison *c)
 {
+    if (sign_is_lost(c->a, c->b) || sign_is_lost(c->b, c->a)) {
+        return guard_refuse_hard(c->out, "identifier", guard_none, guard_none);
+    }
     return multiset_differs(c, GT_IDENT, 0, "identifier");
 }
 

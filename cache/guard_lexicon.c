@@ -2,7 +2,9 @@
  * map of characters. A line is `directive phrase|phrase|...`:
  *   syn head|alt..      alternatives share the head's meaning
  *   ant a|b|c           a is the opposite of b and of c (synonyms are followed)
- *   soft drop neg unable known aux past future yesno english measure p1 p2 p3   the class of that name
+ *   soft drop neg unable known aux past future yesno english measure p1 p2 p3 place make out   the class of that name
+ *   thing:n             of kind n, and still what it is itself
+ *   state:n cased:n loan   struct guard_word
  *   q:x quant:x modal:x when:x weak:x unit:x cur:x num:x ord:x month:x date:x clock:x foreign:x   a class with a code
  *   contraction short=long|...
  * The first directive that gives a phrase a meaning wins; classes add up. */
@@ -27,6 +29,14 @@ static const char *const word_lists[] = {
 #include "cache/guard_data/opposites_zh.inc"
     ,
 #include "cache/guard_data/known_en.inc"
+    ,
+#include "cache/guard_data/names_en.inc"
+    ,
+#include "cache/guard_data/things_en.inc"
+    ,
+#include "cache/guard_data/writing_en.inc"
+    ,
+#include "cache/guard_data/states_en.inc"
 };
 static const char variant_pairs[] =
 #include "cache/guard_data/zh_variants.inc"
@@ -41,6 +51,12 @@ enum {
     CONFLICTS_MAX = 64
 };
 
+/* Which first bytes go with which lengths in a set of phrases: most of what is not in it is seen here. */
+enum { SHAPES = 1 << 13 };
+struct shapes {
+    uint32_t lengths[SHAPES]; /* by the first four bytes: bit n = some of n bytes, 31 = of more */
+};
+
 struct opposite {
     struct str a, b;
 };
@@ -53,8 +69,11 @@ struct variant {
 struct guard_lexicon {
     struct arena *arena;
     struct guard_word **slots; /* open addressing, SLOTS of them */
+    uint16_t *
+        tags; /* of the phrases there: most of what stands in the way of another is seen here; 0 = free */
     size_t n_words;
-    struct opposite *opposites; /* open addressing, OPPOSITE_SLOTS of them */
+    struct shapes words, opposed, contracted; /* phrases of slots, opposites, contractions */
+    struct opposite *opposites;               /* open addressing, OPPOSITE_SLOTS of them */
     size_t n_opposites;
     struct contraction contractions[CONTRACTIONS_MAX];
     size_t n_contractions;
@@ -71,28 +90,58 @@ static struct str keep(struct guard_lexicon *x, struct str s)
     return (struct str){p, s.n};
 }
 
-static struct guard_word **slot_of(const struct guard_lexicon *x, struct str phrase)
+static uint32_t *lengths_of(struct shapes *s, struct str phrase)
 {
-    size_t i = (size_t)hash_bytes(0, phrase).lo & (SLOTS - 1);
-    while (x->slots[i] && !str_eq(x->slots[i]->phrase, phrase))
+    uint32_t first = 0;
+    memcpy(&first, phrase.p, phrase.n < sizeof first ? phrase.n : sizeof first);
+    return &s->lengths[first * 0x9E3779B1u >> 19];
+}
+
+static uint32_t length_bit(struct str phrase)
+{
+    return UINT32_C(1) << (phrase.n < 31 ? phrase.n : 31);
+}
+
+static void shape_add(struct shapes *s, struct str phrase)
+{
+    if (phrase.n) *lengths_of(s, phrase) |= length_bit(phrase);
+}
+
+/* False: phrase was never added. */
+static bool shape_fits(const struct shapes *s, struct str phrase)
+{
+    return phrase.n && (*lengths_of((struct shapes *)(uintptr_t)s, phrase) & length_bit(phrase));
+}
+
+/* Its place, or the free one where it would stand. */
+static size_t slot_of(const struct guard_lexicon *x, struct str phrase, uint16_t *tag)
+{
+    uint64_t h = hash_bytes(0, phrase).lo;
+    size_t i = (size_t)h & (SLOTS - 1);
+    *tag = (uint16_t)(h >> 48 | 1);
+    while (x->tags[i] && (x->tags[i] != *tag || !str_eq(x->slots[i]->phrase, phrase)))
         i = (i + 1) & (SLOTS - 1);
-    return &x->slots[i];
+    return i;
 }
 
 const struct guard_word *guard_lexicon_find(const struct guard_lexicon *x, struct str phrase)
 {
-    return *slot_of(x, phrase);
+    uint16_t tag;
+    return shape_fits(&x->words, phrase) ? x->slots[slot_of(x, phrase, &tag)] : NULL;
 }
 
 static struct guard_word *intern(struct guard_lexicon *x, struct str phrase)
 {
-    struct guard_word **slot = slot_of(x, phrase);
-    if (*slot) return *slot;
+    uint16_t tag;
+    size_t at = slot_of(x, phrase, &tag);
+    if (x->slots[at]) return x->slots[at];
     ASSERT(x->n_words < SLOTS * 3 / 4);
     struct guard_word *w = arena_alloc(x->arena, sizeof *w);
     ASSERT(w);
     w->phrase = keep(x, phrase);
-    *slot = w;
+    x->slots[at] = w;
+    shape_add(&x->words, w->phrase);
+    x->tags[at] = tag;
     x->n_words++;
     return w;
 }
@@ -111,7 +160,7 @@ static struct opposite *opposite_slot(const struct guard_lexicon *x, struct str 
 
 bool guard_lexicon_opposite(const struct guard_lexicon *x, struct str canon_a, struct str canon_b)
 {
-    if (!canon_a.n || !canon_b.n) return false;
+    if (!shape_fits(&x->opposed, canon_a) || !shape_fits(&x->opposed, canon_b)) return false;
     return opposite_slot(x, canon_a, canon_b)->a.n > 0;
 }
 
@@ -134,6 +183,8 @@ static void add_opposites(struct guard_lexicon *x, struct str list)
         struct opposite *o = opposite_slot(x, ca, cb);
         if (!o->a.n) x->n_opposites++;
         *o = (struct opposite){ca, cb};
+        shape_add(&x->opposed, ca);
+        shape_add(&x->opposed, cb);
     }
 }
 
@@ -160,12 +211,15 @@ static void add_contractions(struct guard_lexicon *x, struct str list)
     while (str_next(&list, '|', &item)) {
         if (!str_next(&item, '=', &from)) continue;
         ASSERT(x->n_contractions < CONTRACTIONS_MAX);
+        if (!from.n) continue;
         x->contractions[x->n_contractions++] = (struct contraction){keep(x, from), keep(x, item)};
+        shape_add(&x->contracted, from);
     }
 }
 
 struct str guard_lexicon_contraction(const struct guard_lexicon *x, struct str word)
 {
+    if (!shape_fits(&x->contracted, word)) return (struct str){NULL, 0};
     for (size_t i = 0; i < x->n_contractions; i++)
         if (str_eq(x->contractions[i].from, word)) return x->contractions[i].to;
     return (struct str){NULL, 0};
@@ -211,6 +265,9 @@ static const struct directive directives[] = {
     {"date", GC_DATE},
     {"clock", GC_CLOCK},
     {"foreign", GC_FOREIGN},
+    {"place", GC_PLACE},
+    {"make", GC_MAKE},
+    {"out", GC_RULES_OUT},
 };
 
 static void set_code(struct guard_word *w, uint32_t classes, struct str code)
@@ -254,6 +311,31 @@ static void add_class(struct guard_lexicon *x, struct str directive, struct str 
     }
 }
 
+/* thing:n, state:n, cased:n, loan: says more of a word, and nothing of its meaning */
+static void add_trait(struct guard_lexicon *x, struct str directive, struct str list)
+{
+    struct str name, phrase;
+    int64_t n = 0;
+    str_next(&directive, ':', &name);
+    bool thing = str_eqz(name, "thing"), cased = str_eqz(name, "cased"),
+         state = str_eqz(name, "state");
+    if (thing) ASSERT(str_to_i64(directive, 1, GUARD_THINGS_MAX, &n) == OK);
+    if (state) ASSERT(str_to_i64(directive, 1, GUARD_STATES_MAX, &n) == OK);
+    if (cased) ASSERT(str_to_i64(directive, 1, GUARD_CASE_ALWAYS, &n) == OK);
+    while (str_next(&list, '|', &phrase)) {
+        struct guard_word *w = intern(x, phrase);
+        w->classes |= GC_KNOWN;
+        if (thing)
+            w->thing = (uint8_t)n;
+        else if (state)
+            w->state = (uint8_t)n;
+        else if (cased)
+            w->cased = (uint8_t)n;
+        else
+            w->loan = true;
+    }
+}
+
 static void read_list(struct guard_lexicon *x, struct str text)
 {
     struct str line, directive;
@@ -265,6 +347,9 @@ static void read_list(struct guard_lexicon *x, struct str text)
             add_opposites(x, line);
         else if (str_eqz(directive, "contraction"))
             add_contractions(x, line);
+        else if (str_starts(directive, STR("thing:")) || str_starts(directive, STR("state:")) ||
+                 str_starts(directive, STR("cased:")) || str_eqz(directive, "loan"))
+            add_trait(x, directive, line);
         else
             add_class(x, directive, line);
     }
@@ -286,7 +371,7 @@ static void read_variants(struct guard_lexicon *x)
 
 uint32_t guard_lexicon_simplify(const struct guard_lexicon *x, uint32_t code_point)
 {
-    size_t lo = 0, hi = x->n_variants;
+    size_t lo = 0, hi = code_point < x->variants[0].from ? 0 : x->n_variants;
     while (lo < hi) {
         size_t mid = (lo + hi) / 2;
         if (x->variants[mid].from < code_point)
@@ -303,11 +388,16 @@ struct guard_lexicon *guard_lexicon_new(void)
     struct guard_lexicon *x = xcalloc(1, sizeof *x);
     x->arena = arena_new(ARENA_BYTES);
     x->slots = xcalloc(SLOTS, sizeof *x->slots);
+    x->tags = xcalloc(SLOTS, sizeof *x->tags);
     x->opposites = xcalloc(OPPOSITE_SLOTS, sizeof *x->opposites);
     for (size_t i = 0; i < sizeof word_lists / sizeof *word_lists; i++)
         read_list(x, str_of(word_lists[i]));
-    for (size_t i = 0; i < SLOTS; i++)
-        if (x->slots[i] && !x->slots[i]->canon.n) x->slots[i]->canon = x->slots[i]->phrase;
+    for (size_t i = 0; i < SLOTS; i++) {
+        struct guard_word *w = x->slots[i];
+        if (w && !w->canon.n) w->canon = w->phrase;
+        const struct guard_word *head = w && !w->thing ? guard_lexicon_find(x, w->canon) : NULL;
+        if (head) w->thing = head->thing; /* a bike is a thing as a bicycle is */
+    }
     read_variants(x);
     return x;
 }
@@ -316,6 +406,7 @@ void guard_lexicon_free(struct guard_lexicon *x)
 {
     if (!x) return;
     mem_free(x->slots);
+    mem_free(x->tags);
     mem_free(x->opposites);
     arena_free(x->arena);
     mem_free(x);

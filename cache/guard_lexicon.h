@@ -28,13 +28,16 @@ enum guard_class {
     GC_PERSON3 = 1u << 18, /* he, her, 他: counts as content */
     GC_PAST = 1u << 19,
     GC_FUTURE = 1u << 20,
-    GC_AUX = 1u << 21,      /* may open a yes/no question */
-    GC_SYNONYM = 1u << 22,  /* in some synonym group */
-    GC_KNOWN = 1u << 23,    /* an ordinary word, so not a slip of the keyboard */
-    GC_CLOCK = 1u << 24,    /* am, pm, 下午: code 0 = before noon, 12 = after */
-    GC_FOREIGN = 1u << 25,  /* function word of a language other than English; code tells which */
-    GC_ENGLISH = 1u << 26,  /* function word of English */
-    GC_YESNO_END = 1u << 27 /* 吗: makes a yes/no question */
+    GC_AUX = 1u << 21,       /* may open a yes/no question */
+    GC_SYNONYM = 1u << 22,   /* in some synonym group */
+    GC_KNOWN = 1u << 23,     /* an ordinary word, so not a slip of the keyboard */
+    GC_CLOCK = 1u << 24,     /* am, pm, 下午: code 0 = before noon, 12 = after */
+    GC_FOREIGN = 1u << 25,   /* function word of a language other than English; code tells which */
+    GC_ENGLISH = 1u << 26,   /* function word of English */
+    GC_YESNO_END = 1u << 27, /* 吗: makes a yes/no question */
+    GC_PLACE = 1u << 28,     /* a country, city or language by name */
+    GC_MAKE = 1u << 29,      /* a make, product or service by name */
+    GC_RULES_OUT = 1u << 30  /* exclude, forbid: denies without a "not" */
 };
 enum guard_question {
     GQ_NONE,
@@ -73,6 +76,8 @@ enum guard_quant {
     GK_MOST,
     GK_MANY
 };
+/* Another word when it has a capital: Polish and polish. Most people write such names small in a hurry (windows) but few (turkey). */
+enum guard_cased { GUARD_CASE_FREE, GUARD_CASE_IF_WRITER_MINDS, GUARD_CASE_ALWAYS };
 enum guard_modal { GM_NONE, GM_CAN, GM_MUST, GM_SHOULD, GM_NEED };
 
 struct guard_word {
@@ -80,10 +85,19 @@ struct guard_word {
     struct str canon;  /* what equal meanings share */
     uint32_t classes;
     uint8_t question, quant, modal, month, clock, language;
+    uint8_t state; /* what a thing may have come to: delivered, paid; words of one number say one */
+    uint8_t cased; /* enum guard_cased */
+    bool loan;     /* often written without its accents: café */
+    uint8_t thing; /* one of its kind, GUARD_THINGS_MAX of them; 0 = not listed */
     int32_t number; /* GC_NUMBER: value times 2, so that a half is whole */
 };
 
-enum { GUARD_PHRASE_WORDS_MAX = 7, GUARD_PHRASE_HANS_MAX = 8 };
+enum {
+    GUARD_THINGS_MAX = 24,
+    GUARD_STATES_MAX = 31,
+    GUARD_PHRASE_WORDS_MAX = 7,
+    GUARD_PHRASE_HANS_MAX = 8
+};
 
 struct guard_lexicon;
 struct guard_lexicon *guard_lexicon_new(void);

@@ -136,14 +136,12 @@ static const struct guard_token *word_before(const struct guard_text *t, size_t 
     return i > 0 && !t->tokens[i].clause_start ? &t->tokens[i - 1] : NULL;
 }
 
-static bool is_done_to(const struct guard_text *t, size_t i)
+bool guard_is_done_to(const struct guard_text *t, size_t i)
 {
-    static const char *const helpers[] = {"be",   "is",    "are", "am",   "was", "were",
-                                          "been", "being", "get", "gets", "got", "getting"};
+    static const char *const helpers[] = {"be",    "is",  "are",  "am",  "was",     "were", "been",
+                                          "being", "get", "gets", "got", "getting", NULL};
     const struct guard_token *k = word_before(t, i);
-    for (size_t h = 0; k && h < sizeof helpers / sizeof *helpers; h++)
-        if (str_eqz(k->text, helpers[h])) return guard_is_participle(t->tokens[i].text);
-    return false;
+    return k && guard_one_of(k->text, helpers) && guard_is_participle(t->tokens[i].text);
 }
 
 static bool is_done_by(const struct guard_text *t, size_t i)
@@ -155,11 +153,25 @@ static bool is_done_by(const struct guard_text *t, size_t i)
     return actor && !guard_is_participle(t->tokens[i].text);
 }
 
+/* The word of content right before both is one and the same: the tenant be evicted, the tenant evict. */
+static bool same_subject(const struct comparison *c, size_t i, size_t j)
+{
+    while (i > 0 && !c->a->tokens[i].clause_start && !c->a->tokens[i - 1].content)
+        i--;
+    while (j > 0 && !c->b->tokens[j].clause_start && !c->b->tokens[j - 1].content)
+        j--;
+    return i > 0 && j > 0 && !c->a->tokens[i].clause_start && !c->b->tokens[j].clause_start &&
+           c->align.partner[i - 1] == j - 1;
+}
+
 /* When do I pay, when do I get paid. */
 static bool voice_differs(const struct comparison *c, size_t i, size_t j)
 {
-    return (is_done_to(c->a, i) && is_done_by(c->b, j)) ||
-           (is_done_by(c->a, i) && is_done_to(c->b, j));
+    bool to_a = guard_is_done_to(c->a, i), to_b = guard_is_done_to(c->b, j);
+    if (to_a == to_b) return false;
+    if (to_a ? is_done_by(c->b, j) : is_done_by(c->a, i)) return true;
+    struct str active = to_a ? c->b->tokens[j].text : c->a->tokens[i].text;
+    return !guard_is_participle(active) && same_subject(c, i, j);
 }
 
 /* 这里, 那里 */
@@ -189,7 +201,7 @@ bool guard_links_differ(struct comparison *c)
     for (size_t i = 0; i < c->a->n; i++) {
         size_t j = c->align.partner[i];
         if (j == GUARD_NO_PARTNER || j >= c->b->n) continue;
-        if (voice_differs(c, i, j))
+        if (!c->voice_explained && voice_differs(c, i, j))
             return guard_refuse(c->out, "link", c->a->tokens[i].text, c->b->tokens[j].text);
         /* "for opening", "to open": a verb in another form takes another preposition */
         if (c->a->tokens[i].kind == GT_WORD && !str_eq(c->a->tokens[i].text, c->b->tokens[j].text))

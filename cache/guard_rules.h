@@ -8,8 +8,10 @@
 
 struct comparison {
     const struct guard_lexicon *lexicon;
-    struct guard_text *a, *b; /* tokens may change places while an order is being explained */
+    struct guard_text *a, *b;  /* tokens may change places while an order is being explained */
+    struct str text_a, text_b; /* as they came */
     struct guard_alignment align;
+    bool voice_explained; /* one side's passive is the other's active, and nothing else */
     struct guard_verdict *out;
 };
 
@@ -22,6 +24,7 @@ static inline bool guard_close(const struct comparison *c)
 bool guard_refuse(struct guard_verdict *v, const char *name, struct str a, struct str b);
 /* Marks what is about to be refused under this name as hard; see guard_verdict. */
 void guard_harden(struct guard_verdict *v, const char *name);
+bool guard_refuse_hard(struct guard_verdict *v, const char *name, struct str a, struct str b);
 extern const struct str guard_none;
 
 /* guard_facts.c: what must be equal one by one */
@@ -45,15 +48,36 @@ bool guard_person_differs(struct comparison *c);
 /* For texts whose every word is explained: is what only the question words and pronouns say the same too? */
 bool guard_ask_the_same(struct comparison *c);
 
-/* guard_words.c: which words, in which order */
+/* guard_asks.c: what the answer would have to be */
+bool guard_asks_differ(struct comparison *c);
+
+/* guard_words.c: which words */
 bool guard_opposites(struct comparison *c);
-bool guard_order_differs(struct comparison *c);
 bool guard_words_differ(struct comparison *c);
 bool guard_nothing_to_compare(struct comparison *c);
+
+/* guard_order.c: in which order */
+bool guard_order_differs(struct comparison *c);
+/* Before any rule: A is more than B, B is less than A. Then one is said as the other. */
+void guard_turn_comparison(struct comparison *c);
 bool guard_is_inside(
     const struct guard_token *k); /* the, my, this: between a preposition and its noun */
 
+/* guard_names.c: who and what is named, and what is ruled out */
+bool guard_names_differ(struct comparison *c);
+bool guard_things_differ(struct comparison *c);
+bool guard_ways_differ(struct comparison *c);
+bool guard_ruled_out_differs(struct comparison *c);
+bool guard_capitals_tell(const struct guard_text *t); /* not a title, not shouted */
+
 /* guard_links.c: how the words are tied together */
 bool guard_links_differ(struct comparison *c);
+bool guard_is_done_to(const struct guard_text *t, size_t i); /* "be cancelled", "got lost" */
+
+/* guard_signs.c: signs that are no words */
+bool guard_signs_differ(struct comparison *c);
+
+/* guard_writing.c: the same words, written otherwise */
+bool guard_writing_differs(struct comparison *c);
 
 #endif

@@ -29,8 +29,26 @@ static bool has_weak_one(const struct guard_text *t)
     return false;
 }
 
+/* Not all of them, all of them not; 不都, 都不. */
+enum reach { REACH_NONE, REACH_NOT_ALL, REACH_ALL_NOT };
+static enum reach reach_of_not(const struct guard_text *t)
+{
+    bool all = false;
+    for (size_t i = 0; i < t->n; i++) {
+        const struct guard_token *k = &t->tokens[i];
+        if (k->classes & GC_NEG && all) return REACH_ALL_NOT;
+        if (!k->word || k->word->quant != GK_ALL) continue;
+        if (i > 0 && t->tokens[i - 1].classes & GC_NEG) return REACH_NOT_ALL;
+        all = true;
+    }
+    return REACH_NONE;
+}
+
 bool guard_quantifier_differs(struct comparison *c)
 {
+    enum reach reach_a = reach_of_not(c->a), reach_b = reach_of_not(c->b);
+    if (reach_a && reach_b && reach_a != reach_b)
+        return guard_refuse_hard(c->out, "quantifier", STR("not all"), STR("all not"));
     const unsigned strong = ~(1u << GK_ANY);
     unsigned a = c->a->quants & strong, b = c->b->quants & strong;
     if (a != b) return guard_refuse(c->out, "quantifier", guard_none, guard_none);
@@ -87,6 +105,38 @@ static unsigned duty(unsigned modals)
     return modals & 1u << GM_NEED ? (modals & ~(1u << GM_NEED)) | 1u << GM_MUST : modals;
 }
 
+/* "Is there parking", "can I park". */
+static bool offers_doing(const struct comparison *c)
+{
+    for (size_t i = 0; i < c->a->n; i++) {
+        size_t j = c->align.partner[i];
+        if (j == GUARD_NO_PARTNER || j >= c->b->n) continue;
+        for (int side = 0; side < 2; side++) {
+            const struct guard_text *t = side ? c->b : c->a, *other = side ? c->a : c->b;
+            size_t at = side ? j : i, there = side ? i : j;
+            if (at > 0 && str_eqz(t->tokens[at - 1].text, "there") &&
+                str_ends(t->tokens[at].text, STR("ing")) &&
+                !str_ends(other->tokens[there].text, STR("ing")) && at + 1 < t->n &&
+                there + 1 < other->n &&
+                guard_tokens_equal(&t->tokens[at + 1], &other->tokens[there + 1]))
+                return memchr(other->persons, '1', other->n_persons) != NULL;
+        }
+    }
+    return false;
+}
+
+/* How old, how big: an amount, not a way. */
+static bool asks_degree(const struct guard_text *t)
+{
+    static const char *const degrees[] = {
+        "old",  "young", "big",  "large", "small", "heavy", "tall",  "high", "low", "wide",
+        "deep", "thick", "fast", "soon",  "early", "late",  "close", "near", NULL};
+    for (size_t i = 0; i + 1 < t->n_units; i++)
+        if (str_eqz(t->units[i].text, "how") && guard_one_of(t->units[i + 1].text, degrees))
+            return true;
+    return false;
+}
+
 bool guard_modality_differs(struct comparison *c)
 {
     /* in how and where questions "can", "do" and "should" ask the same */
@@ -101,6 +151,8 @@ bool guard_modality_differs(struct comparison *c)
     if (close && (qa & qb & 1u << GQ_WHERE) && a && b && ((a ^ b) & must))
         return guard_refuse(c->out, "modality", guard_none,
                             guard_none); /* where I can, where I must */
+    if (close && (a | should) != (b | should) && asks_degree(c->a) && asks_degree(c->b))
+        return guard_refuse(c->out, "modality", guard_none, guard_none);
     if ((qa | qb) & manner) return false;
     if (a && b && !(a & b)) return guard_refuse(c->out, "modality", guard_none, guard_none);
     if (close && a && b && ((a ^ b) & must))
@@ -113,7 +165,8 @@ bool guard_modality_differs(struct comparison *c)
         return guard_refuse(c->out, "modality", guard_none, guard_none); /* I want to, I can */
     if (((c->a->modals & (must | should)) && !b) || ((c->b->modals & (must | should)) && !a))
         return guard_refuse(c->out, "modality", guard_none, guard_none);
-    if (close && ((c->a->asks_be && !a && (b & can)) || (c->b->asks_be && !b && (a & can))))
+    if (close && !offers_doing(c) &&
+        ((c->a->asks_be && !a && (b & can)) || (c->b->asks_be && !b && (a & can))))
         return guard_refuse(c->out, "modality", guard_none, guard_none); /* is it, can it be */
     return false;
 }
@@ -135,6 +188,13 @@ static bool asks_if_done(const struct guard_text *t)
     return false;
 }
 
+/* 什么时候修好的: it is done, against 什么时候修. */
+static bool asks_when_it_was(const struct guard_text *t)
+{
+    return (t->questions & 1u << GQ_WHEN) && t->n > 1 && str_eqz(t->tokens[t->n - 1].text, "的") &&
+           t->tokens[t->n - 2].content;
+}
+
 bool guard_tense_differs(struct comparison *c)
 {
     const unsigned can = 1u << GM_CAN;
@@ -147,6 +207,9 @@ bool guard_tense_differs(struct comparison *c)
     if (chinese && guard_close(c) &&
         ((c->a->past && !asks_if_done(c->b)) || (c->b->past && !asks_if_done(c->a))))
         return guard_refuse(c->out, "tense", guard_none, guard_none); /* 钱退了吗, 钱退吗 */
+    bool was_a = asks_when_it_was(c->a), was_b = asks_when_it_was(c->b);
+    if (chinese && guard_close(c) && was_a != was_b && !asks_if_done(was_a ? c->b : c->a))
+        return guard_refuse(c->out, "tense", guard_none, guard_none);
     if (chinese && guard_close(c) && c->a->future != c->b->future)
         return guard_refuse(c->out, "tense", guard_none, guard_none); /* 将要, 正在 */
     bool clash = (c->a->past && c->b->future && !c->b->past && !c->a->future) ||

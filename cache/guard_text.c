@@ -83,15 +83,19 @@ static bool number_in(const struct guard_token *k, long long min, long long max,
            sscanf(k->canon.p, "%*c:%4lld", v) == 1 && *v >= min && *v <= max && k->canon.n < 7;
 }
 
+bool guard_one_of(struct str word, const char *const *list)
+{
+    for (; word.n && *list; list++)
+        if (word.p[0] == (*list)[0] && str_eqz(word, *list)) return true;
+    return false;
+}
+
 static bool month_context(const struct guard_text *t)
 {
     static const char *const before[] = {"in",     "of",    "since", "until", "by",     "from",
                                          "during", "next",  "last",  "this",  "before", "after",
-                                         "mid",    "early", "late",  "every", "each"};
-    if (!t->n) return false;
-    for (size_t i = 0; i < sizeof before / sizeof *before; i++)
-        if (str_eqz(t->tokens[t->n - 1].text, before[i])) return true;
-    return false;
+                                         "mid",    "early", "late",  "every", "each",   NULL};
+    return t->n && guard_one_of(t->tokens[t->n - 1].text, before);
 }
 
 /* 1 June 2025, June 1st, June 2025, June. Returns units used, 0 = not a month here. */
@@ -124,7 +128,13 @@ static size_t read_month(struct guard_text *t, const struct guard_lexicon *x, si
     n += snprintf(text + n, sizeof text - (size_t)n, "-%02d-", w->month);
     if (day) n += snprintf(text + n, sizeof text - (size_t)n, "%02lld", day);
     t->n -= back;
-    push(t, (struct guard_token){.text = span(t, i, used),
+    struct str text_of_date = span(t, i, used);
+    const char *first = t->tokens[t->n].text.p;
+    if (back && first >= t->folded && first < text_of_date.p) { /* 5 May */
+        text_of_date.n += (size_t)(text_of_date.p - first);
+        text_of_date.p = first;
+    }
+    push(t, (struct guard_token){.text = text_of_date,
                                  .canon = guard_text_keep(t, (struct str){text, (size_t)n}),
                                  .kind = GT_DATE,
                                  .weight = 2,
@@ -153,13 +163,11 @@ static bool is_pronoun(const struct guard_text *t, const struct guard_lexicon *x
 /* 还 is "still" before these, else "pay back". */
 static bool is_still(const struct guard_text *t, size_t i)
 {
-    static const char *const before[] = {"能", "有", "可", "要", "是", "会",  "在",
-                                         "需", "得", "用", "没", "不", "让",  "算",
-                                         "差", "未", "应", "该", "想", "没有"};
-    if (!str_eqz(t->units[i].text, "还") || i + 1 >= t->n_units) return false;
-    for (size_t k = 0; k < sizeof before / sizeof *before; k++)
-        if (str_eqz(t->units[i + 1].text, before[k])) return true;
-    return false;
+    static const char *const before[] = {"能", "有", "可", "要", "是", "会",   "在",
+                                         "需", "得", "用", "没", "不", "让",   "算",
+                                         "差", "未", "应", "该", "想", "没有", NULL};
+    return str_eqz(t->units[i].text, "还") && i + 1 < t->n_units &&
+           guard_one_of(t->units[i + 1].text, before);
 }
 
 /* Chinese question forms: 能不能, 需不需要 (returns 2: skip the first half), a 不 or 没 at the end (returns 1). */
@@ -280,6 +288,9 @@ static void push_word(struct guard_text *t, const struct guard_lexicon *x, size_
         return; /* "..., right?" */
     struct guard_token k = {
         .text = span(t, i, n), .word = w, .clause_start = u->clause_start, .capital = u->capital};
+    k.owner = t->units[i + n - 1].owner;
+    for (size_t j = i; j < i + n; j++)
+        k.accented = k.accented || t->units[j].accented;
     k.kind = (uint8_t)(u->kind == GU_IDENT    ? GT_IDENT
                        : u->kind == GU_HAN    ? GT_HAN
                        : u->kind == GU_SYMBOL ? GT_SYMBOL
@@ -289,7 +300,7 @@ static void push_word(struct guard_text *t, const struct guard_lexicon *x, size_
         size_t n_stems = guard_stems(t, u->text, k.stems);
         for (size_t s = 1; s < n_stems && !w; s++)
             w = guard_lexicon_find(x, k.stems[s]);
-        if (w && (w->classes & (GC_SYNONYM | GC_UNIT | GC_CURRENCY)) == 0)
+        if (w && (w->classes & (GC_SYNONYM | GC_UNIT | GC_CURRENCY)) == 0 && !w->thing)
             w = NULL; /* only names of things and actions inflect */
         k.word = w;
     }
@@ -445,9 +456,7 @@ bool guard_is_participle(struct str s)
     static const char *const irregular[] = {
         "been", "gone", "done", "left", "sent", "paid", "got",   "gotten", "made",  "taken", "come",
         "sold", "lost", "won",  "had",  "met",  "seen", "begun", "bought", "found", "given", NULL};
-    for (const char *const *p = irregular; *p; p++)
-        if (str_eqz(s, *p)) return true;
-    return s.n > 3 && str_ends(s, STR("ed"));
+    return guard_one_of(s, irregular) || (s.n > 3 && str_ends(s, STR("ed")));
 }
 
 static void note_english_tense(struct guard_text *t)
@@ -483,9 +492,19 @@ static void note_how(struct guard_text *t)
             t->how_at = i;
 }
 
+static bool explains(const struct guard_text *t)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if (str_starts(t->tokens[i].text, STR("explain")) ||
+            str_starts(t->tokens[i].text, STR("describe")))
+            return true;
+    return false;
+}
+
 void guard_text_read(struct guard_text *t, const struct guard_lexicon *x, struct str text)
 {
-    memset(t, 0, offsetof(struct guard_text, units));
+    /* the arrays hold what has been put there */
+    memset(&t->n, 0, offsetof(struct guard_text, units) - offsetof(struct guard_text, n));
     t->n_units = t->folded_n = t->pool_n = 0;
     if (text.n > GUARD_TEXT_BYTES_MAX) {
         t->too_long = true;
@@ -505,6 +524,10 @@ void guard_text_read(struct guard_text *t, const struct guard_lexicon *x, struct
             (str_ends(w->phrase, STR("没")) || str_ends(w->phrase, STR("没有")) ||
              str_ends(w->phrase, STR("不")))) {
             n = 1; /* 了没 asks only at the end: 咬了没出血 */
+            w = guard_lexicon_find(x, u->text);
+        }
+        if (w && n == 2 && str_eqz(w->phrase, "to me") && !explains(t)) {
+            n = 1; /* "explain it to me" is politeness, "send it to me" is not */
             w = guard_lexicon_find(x, u->text);
         }
         bool dropped = w && (w->classes & GC_DROP) && !(w->classes & GC_SYNONYM);

@@ -3,6 +3,8 @@
  * Pure: the same text and lexicon always give the same tokens. No allocation: everything lies in the caller's struct (about 40 KB). */
 #ifndef DEJA_CACHE_GUARD_TEXT_H
 #define DEJA_CACHE_GUARD_TEXT_H
+#include <string.h>
+
 #include "cache/guard_lexicon.h"
 
 enum {
@@ -21,6 +23,8 @@ struct guard_unit {
     uint8_t kind;
     bool clause_start, capital, question_end; /* question_end: a '?' follows */
     bool contracted;                          /* came out of a contraction: the "not" of "isn't" */
+    bool owner;                               /* the hotel's */
+    bool accented;                            /* lost an accent in folding */
 };
 
 enum guard_token_kind {
@@ -43,6 +47,8 @@ struct guard_token {
     uint32_t classes;
     uint8_t kind, weight;             /* weight: how much content, in half words */
     bool clause_start, capital, weak; /* weak: a "one" that may mean no more than "a" */
+    bool owner;                       /* the hotel's */
+    bool accented;                    /* lost an accent in folding */
     bool content;                     /* takes part in the alignment */
     bool asks_also;                   /* a question word that is not the first of its clause */
 };
@@ -75,7 +81,8 @@ struct guard_text {
     int english_words, foreign_words[8];
     char persons[GUARD_PERSONS_MAX]; /* '1', '2', '3' (they) in order of appearance */
     size_t n_persons;
-    size_t how_at; /* token that asks "how", "when" or "where"; GUARD_TOKENS_MAX = none */
+    bool writer_minds_case; /* begins with a capital */
+    size_t how_at;          /* token that asks "how", "when" or "where"; GUARD_TOKENS_MAX = none */
     struct guard_unit units[GUARD_UNITS_MAX];
     size_t n_units;
     char folded[GUARD_TEXT_BYTES_MAX * 2];
@@ -88,6 +95,11 @@ struct guard_text {
 void guard_text_read(struct guard_text *t, const struct guard_lexicon *x, struct str text);
 
 /* --- between the files of the guard */
+/* str_eq for words, of which most differ in the first byte. */
+static inline bool guard_equal(struct str a, struct str b)
+{
+    return a.n == b.n && (!a.n || (a.p[0] == b.p[0] && !memcmp(a.p, b.p, a.n)));
+}
 void guard_units_read(struct guard_text *t, const struct guard_lexicon *x,
                       struct str text); /* guard_units.c */
 /* Copies into the pool; empty (and too_long) when it is full. */
@@ -99,6 +111,10 @@ const struct guard_word *guard_text_phrase(const struct guard_text *t,
 /* A number, date or time that begins at unit i: fills *out and returns the units used; 0 when there is none. guard_number.c */
 size_t guard_number_read(struct guard_text *t, const struct guard_lexicon *x, size_t i,
                          struct guard_token *out);
+/* list ends with NULL. */
+bool guard_one_of(struct str word, const char *const *list);
+/* Bytes of an emoticon that s begins with; 0 = none. before: the byte in front of it, a blank at the start. guard_signs.c */
+size_t guard_emoticon(struct str s, char before);
 /* Base forms of an English word; the word itself comes first. Returns their number. guard_stem.c */
 size_t guard_stems(struct guard_text *t, struct str word, struct str out[GUARD_STEMS_MAX]);
 /* -ed and the common irregular ones. */

@@ -113,9 +113,29 @@ static uint32_t fold(const struct guard_lexicon *x, uint32_t c)
     return fold_punctuation(c);
 }
 
-/* The folded text and, a bit per byte, where a capital stood. */
+/* A bit per byte of the folded text. */
+struct marks {
+    unsigned char bits[sizeof((struct guard_text *)0)->folded / 8 + 1];
+};
+
+static void mark(struct marks *m, size_t at)
+{
+    m->bits[at / 8] |= (unsigned char)(1u << (at % 8));
+}
+
+static bool is_marked(const struct marks *m, size_t at)
+{
+    return m->bits[at / 8] >> (at % 8) & 1;
+}
+
+static bool is_accented(uint32_t c)
+{
+    return (c >= 0xC0 && c <= 0x17F && c != 0xD7 && c != 0xF7) || (c >= 0x300 && c <= 0x36F);
+}
+
+/* The folded text, where a capital stood, and where an accent did. */
 static void fold_all(struct guard_text *t, const struct guard_lexicon *x, struct str text,
-                     unsigned char *capitals)
+                     struct marks *capitals, struct marks *accents)
 {
     while (text.n) {
         uint32_t c;
@@ -126,8 +146,17 @@ static void fold_all(struct guard_text *t, const struct guard_lexicon *x, struct
         }
         bool capital =
             (c >= 'A' && c <= 'Z') || (c >= 0xFF21 && c <= 0xFF3A) || (c >= 0xC0 && c <= 0xDE);
+        size_t emoticon = guard_emoticon(text, t->folded_n ? t->folded[t->folded_n - 1] : ' ');
+        if (emoticon) { /* decorates; guard_signs.c compares it */
+            n = emoticon;
+            c = ' ';
+        }
+        bool accented = is_accented(c);
         text = str_sub(text, n, text.n);
-        if (!(c = fold(x, c))) continue;
+        if (!(c = fold(x, c))) {
+            if (accented && t->folded_n) mark(accents, t->folded_n - 1);
+            continue;
+        }
         char bytes[4];
         size_t m = utf8_encode(c, bytes);
         if (t->folded_n + m > sizeof t->folded) {
@@ -135,7 +164,8 @@ static void fold_all(struct guard_text *t, const struct guard_lexicon *x, struct
             return;
         }
         memcpy(t->folded + t->folded_n, bytes, m);
-        if (capital) capitals[t->folded_n / 8] |= (unsigned char)(1u << (t->folded_n % 8));
+        if (capital) mark(capitals, t->folded_n);
+        if (accented) mark(accents, t->folded_n);
         t->folded_n += m;
     }
 }
@@ -230,7 +260,8 @@ static void emit_word(struct guard_text *t, const struct guard_lexicon *x, struc
         }
         return;
     }
-    if (str_ends(s, STR("'s"))) s.n -= 2;
+    bool owner = str_ends(s, STR("'s"));
+    if (owner) s.n -= 2;
     ptrdiff_t at;
     while ((at = str_find_char(s, '\'')) >= 0) {
         emit(t, str_sub(s, 0, (size_t)at), GU_WORD, start, capital);
@@ -238,6 +269,7 @@ static void emit_word(struct guard_text *t, const struct guard_lexicon *x, struc
         start = false;
     }
     emit(t, s, GU_WORD, start, capital);
+    if (owner && t->n_units) t->units[t->n_units - 1].owner = true;
 }
 
 /* "14-day", "wi-fi", "and/or": pieces of their own; hyphens with letters and digits on one side are codes ("abc-123"). */
@@ -337,6 +369,11 @@ static void emit_run(struct guard_text *t, const struct guard_lexicon *x, struct
             if (s.p[i] != '.') p[n++] = s.p[i];
         t->pool_n += n;
         struct str name = name_in_capitals(t, (struct str){p, n}, capital);
+        bool dot_follows = s.p + s.n < t->folded + t->folded_n && s.p[s.n] == '.';
+        if (!capital && !dot_follows && !guard_lexicon_find(x, (struct str){p, n})) {
+            emit(t, s, GU_IDENT, start, false); /* a.b of a program, not p.o. */
+            return;
+        }
         emit_word(t, x, name.n ? name : (struct str){p, n}, start, capital);
     } else if (h.dots || h.slashes > 1) {
         emit(t, s, GU_IDENT, start, capital); /* node.js, report.pdf, a/b/c */
@@ -380,11 +417,6 @@ static size_t run_end(const struct guard_text *t, size_t i)
     return j;
 }
 
-static bool was_capital(const unsigned char *capitals, size_t at)
-{
-    return capitals[at / 8] >> (at % 8) & 1;
-}
-
 static size_t read_other(struct guard_text *t, size_t i, bool start)
 {
     uint32_t c;
@@ -419,27 +451,35 @@ static bool between_hans(const struct guard_text *t, size_t i)
            is_han(next);
 }
 
+static void note_writing(struct guard_text *t, struct guard_unit *u, const struct marks *accents)
+{
+    if (u == t->units) t->writer_minds_case = u->capital;
+    if (u->text.p < t->folded || u->text.p >= t->folded + t->folded_n) return;
+    for (size_t i = 0; i < u->text.n; i++)
+        u->accented = u->accented || is_marked(accents, (size_t)(u->text.p - t->folded) + i);
+}
+
 void guard_units_read(struct guard_text *t, const struct guard_lexicon *x, struct str text)
 {
-    unsigned char capitals[sizeof t->folded / 8 + 1] = {0};
-    fold_all(t, x, text, capitals);
+    struct marks capitals = {{0}}, accents = {{0}};
+    fold_all(t, x, text, &capitals, &accents);
     bool start = true, small_letters = false;
     size_t i = 0;
     for (size_t k = 0; k < t->folded_n && !small_letters; k++)
-        small_letters = alpha(t->folded[k]) && !was_capital(capitals, k);
+        small_letters = alpha(t->folded[k]) && !is_marked(&capitals, k);
     while (i < t->folded_n && !t->too_long) {
         char c = t->folded[i];
         size_t before = t->n_units;
         if (alnum(c)) {
             size_t end = run_end(t, i);
             t->scripts |= alpha(c) ? GS_LATIN : 0;
-            bool caps = small_letters && was_capital(capitals, i) && was_capital(capitals, end - 1);
+            bool caps = small_letters && is_marked(&capitals, i) && is_marked(&capitals, end - 1);
             struct str name = name_in_capitals(t, (struct str){t->folded + i, end - i}, caps);
             if (name.n)
                 emit(t, name, str_eqz(name, "usa") ? GU_WORD : GU_IDENT, start, true);
             else
                 emit_run(t, x, (struct str){t->folded + i, end - i}, start,
-                         was_capital(capitals, i));
+                         is_marked(&capitals, i));
             i = end;
         } else if ((unsigned char)c >= 0x80) {
             uint32_t cp = 0;
@@ -461,6 +501,8 @@ void guard_units_read(struct guard_text *t, const struct guard_lexicon *x, struc
             if (sign) emit(t, STR("minus"), GU_WORD, start, false);
             i++;
         }
+        for (size_t k = before; k < t->n_units; k++)
+            note_writing(t, &t->units[k], &accents);
         if (t->n_units > before) start = false;
     }
 }

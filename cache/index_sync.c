@@ -18,8 +18,10 @@ struct load_waiter {
 struct load {
     struct cache *c;
     struct partition *p;
-    struct hash128 *ids;
-    size_t n_ids, next_id, in_flight, added;
+    struct hash128 *ids; /* of one page */
+    size_t n_ids, next_id, in_flight, added, seen;
+    char cursor[24]; /* of the next page; "0" = there is none */
+    bool paging;
     enum err code;
     struct load_waiter *waiters; /* whoever asked for the partition since */
     struct load *next;           /* of the cache's loads */
@@ -38,7 +40,7 @@ static void corrupt(struct cache *c, const struct errmsg *why)
 /* A vector of ours that came with it; false = there is none, or it cannot be used. */
 static bool read_vector(struct cache *c, struct str embedder, struct str bytes, float *vec)
 {
-    if (!str_eq(embedder, c->rules.embedder_id)) return false;
+    if (!bytes.n || !str_eq(embedder, c->rules.embedder_id)) return false;
     if (entry_unpack_vector(bytes, c->dim, vec) == OK) return true;
     corrupt(c, &(struct errmsg){.text = "entry field vec: not a unit vector of this embedder"});
     return false;
@@ -79,14 +81,17 @@ static void add_read(struct cache *c, struct partition *p, struct hash128 id,
         corrupt(c, &why);
         return;
     }
-    if (!hash_eq(e.partition, partition_key(p)) || entry_expired(&e, clock_wall_s()) ||
-        cache_is_void(c, &e) || !read_vector(c, e.embedder, e.vector, vec))
+    if (!hash_eq(e.partition, partition_key(p)) ||
+        entry_expired(&e, clock_wall_s() - c->knobs.stale_if_error_s) || cache_is_void(c, &e))
         return;
+    bool known = read_vector(c, e.embedder, e.vector, vec);
+    if (!known && !e.pinned) return; /* whoever stored it is about to add the vector */
     struct question q = cache_question_of(c, &e);
-    if (partition_add(p, &q, vec, from_load) == OK)
+    if (partition_add(p, &q, known ? vec : NULL, from_load) == OK)
         ++*added;
     else
         log_limited(LOG_WARN, "cache", "a question could not be indexed: the indexes are full");
+    if (!known) cache_put_vector(c, e.partition, id, e.question);
 }
 
 static void finish_load(struct load *l)
@@ -122,17 +127,25 @@ static void loaded_one(void *arg, enum err code, const struct redis_reply *reply
     else if (!l->c->closed && !partition_forgotten(l->p))
         add_read(l->c, l->p, r->id, reply, true, &l->added);
     mem_free(r);
-    if (!l->in_flight) load_more(l);
+    if (l->in_flight <= LOAD_BATCH / 2) load_more(l);
 }
+
+static void ask_page(struct load *l);
 
 static void load_more(struct load *l)
 {
-    if (l->c->closed || partition_forgotten(l->p) || l->code != OK || l->next_id == l->n_ids) {
-        finish_load(l);
+    if (l->paging) return;
+    bool over = l->c->closed || partition_forgotten(l->p) || l->code != OK;
+    if (over || l->next_id == l->n_ids) {
+        if (!over && strcmp(l->cursor, "0") != 0 && l->seen < LOAD_IDS_MAX)
+            ask_page(l);
+        else if (!l->in_flight)
+            finish_load(l);
         return;
     }
-    size_t n = l->n_ids - l->next_id < LOAD_BATCH ? l->n_ids - l->next_id : LOAD_BATCH;
-    l->in_flight = n;
+    size_t room = LOAD_BATCH - l->in_flight, left = l->n_ids - l->next_id;
+    size_t n = left < room ? left : room;
+    l->in_flight += n; /* Redis is never left without a question to answer */
     for (size_t i = 0; i < n; i++) {
         struct read_op *r = xcalloc(1, sizeof *r);
         *r = (struct read_op){.load = l, .id = l->ids[l->next_id++]};
@@ -140,44 +153,54 @@ static void load_more(struct load *l)
     }
 }
 
+/* cursor, {id, expiry, ...}: in no order, some ids perhaps twice */
 static void loaded_ids(void *arg, enum err code, const struct redis_reply *reply)
 {
     struct load *l = arg;
-    if (code != OK || reply->kind != REDIS_ARRAY) {
+    l->paging = false;
+    const struct redis_reply *page =
+        code == OK && reply->kind == REDIS_ARRAY && reply->n_items == 2 ? &reply->items[1] : NULL;
+    if (!page || page->kind != REDIS_ARRAY || reply->items[0].text.n >= sizeof l->cursor) {
         l->code = code != OK ? code : ERR_IO;
-        finish_load(l);
+        load_more(l);
         return;
     }
-    l->ids = reply->n_items ? try_calloc(reply->n_items, sizeof *l->ids) : NULL;
-    for (size_t i = 0; i < reply->n_items && l->ids; i++)
-        if (reply->items[i].kind == REDIS_STRING &&
-            hash_from_hex(reply->items[i].text, &l->ids[l->n_ids]) == OK)
+    snprintf(l->cursor, sizeof l->cursor, STR_FMT, STR_ARG(reply->items[0].text));
+    mem_free(l->ids);
+    l->ids = page->n_items ? try_calloc(page->n_items / 2, sizeof *l->ids) : NULL;
+    l->n_ids = l->next_id = 0;
+    for (size_t i = 0; i + 1 < page->n_items && l->ids; i += 2) {
+        double expires;
+        if (str_to_f64(page->items[i + 1].text, &expires) == OK &&
+            expires > (double)clock_wall_s() &&
+            hash_from_hex(page->items[i].text, &l->ids[l->n_ids]) == OK)
             l->n_ids++;
+    }
+    l->seen += l->n_ids;
     load_more(l);
+}
+
+static void ask_page(struct load *l)
+{
+    char key[KEY_BYTES_MAX], hex[33], count[16];
+    hash_hex(partition_key(l->p), hex);
+    snprintf(count, sizeof count, "%d", LOAD_PAGE);
+    struct str argv[] = {STR("ZSCAN"), cache_redis_key(l->c, key, "p:", str_of(hex)),
+                         str_of(l->cursor), STR("COUNT"), str_of(count)};
+    l->paging = true;
+    redis_command(l->c->redis, sizeof argv / sizeof *argv, argv, 1000, loaded_ids, l);
 }
 
 static struct load *begin_load(struct cache *c, struct partition *p)
 {
-    char key[KEY_BYTES_MAX], hex[33], max[24], now[32];
     struct load *l = xcalloc(1, sizeof *l);
-    *l = (struct load){.c = c, .p = p, .next = c->loads};
+    *l = (struct load){.c = c, .p = p, .next = c->loads, .cursor = "0"};
     c->loads = l;
     cache_ref(c);
     partition_ref(p);
     partition_set_state(p, PARTITION_LOADING);
     metric_add(c->m.loads, 1);
-    hash_hex(partition_key(p), hex);
-    snprintf(max, sizeof max, "%d", LOAD_IDS_MAX);
-    snprintf(now, sizeof now, "%lld", (long long)clock_wall_s());
-    /* latest expiry first: when there are more than fit, the youngest stay */
-    struct str argv[] = {STR("ZREVRANGEBYSCORE"),
-                         cache_redis_key(c, key, "p:", str_of(hex)),
-                         STR("+inf"),
-                         str_of(now),
-                         STR("LIMIT"),
-                         STR("0"),
-                         str_of(max)};
-    redis_command(c->redis, sizeof argv / sizeof *argv, argv, 1000, loaded_ids, l);
+    ask_page(l);
     return l;
 }
 
@@ -224,7 +247,7 @@ static void follow_put(struct cache *c, struct hash128 id, struct str part, bool
 {
     struct hash128 key;
     store_remove(c->store, id); /* an older answer held here must not outlive the new one */
-    if (!c->partitions || hash_from_hex(part, &key) != OK) return;
+    if (hash_from_hex(part, &key) != OK) return;
     struct partition *p = partitions_get(c->partitions, key, false);
     /* where nobody has asked, loading will find an answer; a judgement counts for what is here already */
     if (!p || (partition_state(p) == PARTITION_PARTIAL && !judged)) return;
@@ -240,7 +263,6 @@ static void follow_del(struct cache *c, struct hash128 id, struct str part, stru
     struct hash128 key;
     store_remove(c->store, id);
     if (denied.n) cache_marks_deny(c, id, denied);
-    if (!c->partitions) return;
     struct partition *p =
         hash_from_hex(part, &key) == OK ? partitions_get(c->partitions, key, false) : NULL;
     if (p)
@@ -252,11 +274,11 @@ static void follow_del(struct cache *c, struct hash128 id, struct str part, stru
 static void forget_here(struct cache *c)
 {
     store_drop_saved(c->store);
-    if (c->partitions) partitions_forget_all(c->partitions);
+    partitions_forget_all(c->partitions);
 }
 
 struct change {
-    struct str op, id, part, src, scope, epoch, left, judged, deny, eid;
+    struct str op, id, part, src, scope, epoch, left, judged, deny, eid, state, ns, text, right;
 };
 
 static void read_change(const struct str *fields, size_t n_fields, struct change *out)
@@ -267,7 +289,8 @@ static void read_change(const struct str *fields, size_t n_fields, struct change
     } known[] = {{"op", &out->op},     {"id", &out->id},         {"part", &out->part},
                  {"src", &out->src},   {"scope", &out->scope},   {"epoch", &out->epoch},
                  {"left", &out->left}, {"judged", &out->judged}, {"deny", &out->deny},
-                 {"eid", &out->eid}};
+                 {"eid", &out->eid},   {"state", &out->state},   {"ns", &out->ns},
+                 {"text", &out->text}, {"right", &out->right}};
     memset(out, 0, sizeof *out);
     for (size_t i = 0; i + 1 < n_fields; i += 2)
         for (size_t k = 0; k < sizeof known / sizeof *known; k++)
@@ -279,12 +302,19 @@ static void on_change(void *arg, struct str stream_id, const struct str *fields,
     struct cache *c = arg;
     struct change x;
     struct hash128 id;
-    (void)stream_id;
     read_change(fields, n_fields, &x);
     if (str_eqz(x.op, "epoch"))
         forget_here(c);
     else if (str_eqz(x.op, "evidence"))
         cache_evidence_follow(c, x.eid, fields, n_fields);
+    else if (str_eqz(x.op, "aside") && hash_from_hex(x.id, &id) == OK)
+        cache_quarantine_follow(c, id, x.state);
+    else if (str_eqz(x.op, "feedback") && hash_from_hex(x.id, &id) == OK)
+        cache_evidence_from_feedback(c, &(struct cache_feedback){.entry = id,
+                                                                 .name = stream_id,
+                                                                 .ns = x.ns,
+                                                                 .text = x.text,
+                                                                 .right = str_eqz(x.right, "1")});
     else if (str_eqz(x.op, "forget"))
         cache_marks_follow(c, x.scope, x.epoch, x.left);
     else if (str_eqz(x.src, c->source) || hash_from_hex(x.id, &id) != OK)
@@ -302,7 +332,9 @@ static void on_gap(void *arg)
                       "when asked for");
     metric_add(c->m.gaps, 1);
     forget_here(c);
-    c->marks_known = false; /* asked for again at the next tick */
+    c->marks_known = false;
+    c->ticks = 0;
+    loop_timer_arm(c->tick, 0); /* asked for again at once */
     cache_evidence_forget(c);
 }
 
@@ -331,7 +363,7 @@ static void on_parts(void *arg, enum err code, const struct redis_reply *reply)
 static void preload(struct cache *c)
 {
     char key[KEY_BYTES_MAX], last[16];
-    if (!c->partitions || c->preloaded) return;
+    if (c->preloaded) return;
     c->preloaded = true;
     snprintf(last, sizeof last, "%d", PRELOAD_PARTITIONS - 1);
     struct str argv[] = {STR("ZREVRANGE"), cache_redis_key(c, key, "parts", STR("")), STR("0"),
@@ -376,12 +408,14 @@ bool cache_sync_ready(const struct cache *c)
 static void on_tick(void *arg)
 {
     struct cache *c = arg;
-    loop_timer_arm(c->tick, TICK_MS);
+    bool starting = c->redis && !c->marks_known && c->ticks++ < START_TICKS_MAX;
+    loop_timer_arm(c->tick, starting ? START_TICK_MS : TICK_MS);
     cache_put_waiting(c);
-    if (c->partitions) metric_set(c->m.index_entries, (double)partitions_entries(c->partitions));
+    cache_budget_tick(c);
+    metric_set(c->m.index_entries, (double)partitions_entries(c->partitions));
     if (!c->redis) return;
     bool usable = redis_usable(c->redis);
-    if (usable) cache_marks_tick(c), cache_evidence_tick(c);
+    if (usable) cache_marks_tick(c), cache_evidence_tick(c), cache_budget_redis_tick(c);
     if (usable && !c->tail && !c->asked_position && c->redis_url) ask_position(c);
     if (usable != c->was_usable) {
         c->was_usable = usable;

@@ -45,6 +45,11 @@ static bool calls_tools(const struct openai_answer *a)
     return false;
 }
 
+bool cache_fits_similar(const struct openai_answer *a)
+{
+    return !unfit(a) && !calls_tools(a) && a->kind == OPENAI_CHAT;
+}
+
 /* --- to Redis */
 struct write_op {
     struct cache *c;
@@ -56,10 +61,10 @@ struct write_op {
 /* Redis knows better: an entry of more trust stands there, this answer was called wrong, or its kind was removed meanwhile. */
 static void turned_away(struct cache *c, const struct write_op *w, struct str why)
 {
-    const struct entry *e = store_get(c->store, w->id);
+    const struct entry *e = store_peek(c->store, w->id);
     if (!e || e->write_no != w->write_no) return;
     log_debug("cache", "Redis keeps an answer out: " STR_FMT, STR_ARG(why));
-    struct partition *p = c->partitions ? partitions_get(c->partitions, e->partition, false) : NULL;
+    struct partition *p = partitions_get(c->partitions, e->partition, false);
     if (p && partition_remove(p, w->id) && str_eqz(why, "KEPT"))
         partition_set_state(p, PARTITION_PARTIAL); /* the one that stands there is loaded anew */
     store_remove(c->store, w->id);
@@ -93,12 +98,13 @@ static void write_entry(struct cache *c, const struct entry *e, bool resend)
     char keys[4][KEY_BYTES_MAX], texts[ENTRY_TEXTS_BYTES], hex[33], part[33], expires[24], ttl[24],
         items[16];
     struct str argv[7 + 6 + 2 * N_ENTRY_WRITTEN], values[N_ENTRY_FIELDS];
-    int64_t left_s = e->created_s + e->ttl_s - clock_wall_s();
+    int64_t until_s = e->created_s + e->ttl_s + c->knobs.stale_if_error_s,
+            left_s = until_s - clock_wall_s();
     bool in_partition = e->partition.hi || e->partition.lo;
     if (left_s < 1) left_s = 1;
     hash_hex(e->id, hex);
     hash_hex(e->partition, part);
-    snprintf(expires, sizeof expires, "%lld", (long long)(e->created_s + e->ttl_s));
+    snprintf(expires, sizeof expires, "%lld", (long long)until_s);
     snprintf(ttl, sizeof ttl, "%lld", (long long)left_s);
     snprintf(items, sizeof items, "%d", LOG_ITEMS_MAX);
     int n = 0;
@@ -156,7 +162,7 @@ enum err cache_keep(struct cache *c, const struct cache_key *k, const struct ope
         openai_answer_write_json(&json, a);
         if (buf_failed(&json)) *why_not = "too_large";
     }
-    if (!*why_not && c->partitions) cache_evidence_from_answer(c, k, a);
+    if (!*why_not && c->embedder) cache_evidence_from_answer(c, k, a);
     int64_t now = clock_wall_s();
     if (!*why_not && marks_denied(c->marks, k->exact, entry_answer_hash(a), now))
         *why_not = "called_wrong";
@@ -165,7 +171,7 @@ enum err cache_keep(struct cache *c, const struct cache_key *k, const struct ope
         buf_fini(&json);
         return ERR_UNSUPPORTED;
     }
-    bool similar = c->partitions && c->knobs.semantic && k->semantic_allowed &&
+    bool similar = c->embedder && c->knobs.semantic && k->semantic_allowed &&
                    k->temperature <= c->knobs.temperature_max && !calls_tools(a) &&
                    a->kind == OPENAI_CHAT;
     struct entry e = {.id = k->exact,
@@ -237,7 +243,7 @@ void cache_forget(struct cache *c, struct str entry_id, void (*cb)(void *arg, en
     cache_ref(c);
     bool named = hash_from_hex(entry_id, &id) == OK;
     if (named && store_remove(c->store, id)) f->code = OK;
-    if (named && c->partitions && partitions_remove_id(c->partitions, id)) f->code = OK;
+    if (named && partitions_remove_id(c->partitions, id)) f->code = OK;
     if (!named || !c->redis) {
         if (loop_post(c->loop, forget_later, f) != OK) forget_done(f);
         return;

@@ -75,6 +75,14 @@ static json_t *canonical_messages(json_t *messages, bool with_text)
     return out;
 }
 
+/* Two names of one bound; with both given the smaller one counts, and each stays what it is. */
+static const char *name_of(const char *name, const json_t *body)
+{
+    const json_t *other = json_object_get(body, "max_tokens");
+    bool alone = !other || json_is_null(other);
+    return alone && !strcmp(name, "max_completion_tokens") ? "max_tokens" : name;
+}
+
 enum err key_canonical(const struct openai_request *r, bool with_text, struct buf *out)
 {
     json_t *body = json_object(), *value;
@@ -88,8 +96,8 @@ enum err key_canonical(const struct openai_request *r, bool with_text, struct bu
             json_object_set(body, name, json_array_get(value, 0));
         } else if (!strcmp(name, "prompt") && !with_text && json_is_string(value)) {
             json_object_set_new(body, "\x01text", json_true());
-        } else {
-            json_object_set(body, name, value);
+        } else if (strcmp(name, "max_tokens") || !json_is_null(value)) {
+            json_object_set(body, name_of(name, r->body), value);
         }
     }
     json_write_canonical(out, body);
@@ -113,14 +121,26 @@ static struct hash128 hash_of(const struct key_rules *rules, uint64_t seed_salt,
     return hasher_close(&h);
 }
 
-struct hash128 key_curated(const struct key_rules *rules, struct str tenant, struct str ns)
+struct hash128 key_curated(uint64_t secret, struct str tenant, struct str ns)
 {
     struct hasher h;
-    hasher_open(&h, rules->secret ^ 0x63757261);
-    hasher_u64(&h, 'v', 1);
+    hasher_open(&h, secret ^ 0x63757261);
+    hasher_u64(&h, 'v', 2);
     hasher_field(&h, 't', tenant);
     hasher_field(&h, 'n', ns);
-    hasher_field(&h, 'e', rules->embedder_id);
+    return hasher_close(&h);
+}
+
+struct hash128 key_curated_entry(uint64_t secret, const struct cache_scope *scope,
+                                 struct str question)
+{
+    struct hasher h;
+    hasher_open(&h, secret ^ 0x73656564);
+    hasher_u64(&h, 'v', 2);
+    hasher_field(&h, 't', scope->tenant);
+    hasher_field(&h, 'n', scope->ns);
+    hasher_field(&h, 'm', scope->model);
+    hasher_field(&h, 'q', question);
     return hasher_close(&h);
 }
 
@@ -141,6 +161,7 @@ static bool is_plain(const struct openai_request *r)
     const char *name;
     json_t *value, *m;
     size_t i, n = json_array_size(r->messages);
+    if (r->n > 1) return false;
     json_object_foreach(r->body, name, value) if (!is_style(name)) return false;
     if (n < 1 || n > 2) return false;
     json_array_foreach(r->messages, i, m)
@@ -235,10 +256,11 @@ enum err key_make(const struct key_rules *rules, const struct openai_request *r,
         if (code != OK) goto out;
         out->partition = hash_of(rules, 0x51ed27, scope, r->kind, buf_view(&canonical), true);
         out->lang_hint = guard_language(text);
-        if (is_plain(r)) {
-            out->curated[0] = key_curated(rules, scope->tenant, scope->ns);
-            out->curated[1] = key_curated(rules, STR("*"), scope->ns);
-        }
+    }
+    if (r->kind == OPENAI_CHAT && text.n && text.n <= rules->text_bytes_max && is_plain(r)) {
+        out->curated[0] = key_curated(rules->secret, scope->tenant, scope->ns);
+        out->curated[1] = key_curated(rules->secret, STR("*"), scope->ns);
+        out->has_system = json_array_size(r->messages) > 1;
     }
     code = own_strings(out, scope, text);
 out:

@@ -16,8 +16,11 @@ MUST enum err key_make(const struct key_rules *rules, const struct openai_reques
                        const struct cache_scope *scope, struct cache_key *out);
 /* The canonical body the hashes are made from; with_text false = the last user text left out. For tests and for people. */
 MUST enum err key_canonical(const struct openai_request *r, bool with_text, struct buf *out);
-/* The partition of curated answers of a tenant ("*" = of all) and namespace. */
-struct hash128 key_curated(const struct key_rules *rules, struct str tenant, struct str ns);
+/* The partition of curated answers of a tenant ("*" = of all) and namespace: the same under every embedder, since people wrote them. */
+struct hash128 key_curated(uint64_t secret, struct str tenant, struct str ns);
+/* The id of a curated entry. scope->model "" = for any model. */
+struct hash128 key_curated_entry(uint64_t secret, const struct cache_scope *scope,
+                                 struct str question);
 /* Program text, markup, tables, stack traces: too precise for similarity. */
 bool key_looks_like_code(struct str text);
 

@@ -10,24 +10,31 @@
 #define AT(field) offsetof(struct cache_knobs, field)
 #define BOOL(field, preset, help)                                                                  \
     {                                                                                              \
-#field, KNOB_BOOL, 0, 1, preset, "", "", help, AT(field), -1                               \
+#field, KNOB_BOOL, 0, 1, preset, "", "", help, AT(field), -1, KNOB_CACHE                   \
     }
 #define INT(field, preset, min, max, unit, help)                                                   \
     {                                                                                              \
-#field, KNOB_INT, min, max, preset, unit, "", help, AT(field), -1                          \
+#field, KNOB_INT, min, max, preset, unit, "", help, AT(field), -1, KNOB_CACHE              \
     }
 #define FLOAT(field, preset, min, max, unit, help)                                                 \
     {                                                                                              \
-#field, KNOB_FLOAT, min, max, preset, unit, "", help, AT(field), -1                        \
+#field, KNOB_FLOAT, min, max, preset, unit, "", help, AT(field), -1, KNOB_CACHE            \
     }
 #define CHOICE(field, preset, choices, last, help)                                                 \
     {                                                                                              \
-#field, KNOB_CHOICE, 0, last, preset, "", choices, help, AT(field), -1                     \
+#field, KNOB_CHOICE, 0, last, preset, "", choices, help, AT(field), -1, KNOB_CACHE         \
+    }
+
+#define LIMIT(field, type, preset, min, max, unit, help)                                           \
+    {                                                                                              \
+#field, type, min, max, preset, unit, "", help, AT(field), -1, KNOB_LIMIT                  \
     }
 
 static const struct knob rows[] = {
     BOOL(exact, 1, "answer equal requests from the cache"),
     BOOL(semantic, 1, "answer requests that mean the same from the cache"),
+    CHOICE(curated, KNOB_CURATED_PLAIN, "no plain any_system", 2,
+           "which single questions deja seed answers: without a system prompt, or under any"),
     FLOAT(temperature_max, 1, 0, 2, "", "no semantic look-up for requests above this temperature"),
     INT(max_age_s, 0, 0, 31536000, "s", "stored answers older than this are not used; 0 = any age"),
     CHOICE(mode, KNOB_MODE_THRESHOLD, "threshold bound", 1,
@@ -45,19 +52,42 @@ static const struct knob rows[] = {
           "what the verifier must give, questions without Chinese; 0 = its own threshold"),
     FLOAT(verifier_zh, 0, 0, 1, "probability",
           "what the verifier must give, Chinese questions; 0 = its own threshold"),
+    FLOAT(verifier_bias_en, 0, -100, 100, "logit",
+          "added to what the verifier gives, English; deja eval --calibrate fits these"),
+    FLOAT(verifier_bias_zh, 0, -100, 100, "logit", "added to what the verifier gives, Chinese"),
+    FLOAT(verifier_weight_en, 1, 0, 10, "", "what the verifier's own word counts, English"),
+    FLOAT(verifier_weight_zh, 1, 0, 10, "", "what the verifier's own word counts, Chinese"),
+    FLOAT(verifier_cosine_en, 0, 0, 10, "logit",
+          "what each 0.01 of similarity above 0.90 adds to it, English"),
+    FLOAT(verifier_cosine_zh, 0, 0, 10, "logit",
+          "what each 0.01 of similarity above 0.90 adds to it, Chinese"),
+    BOOL(likeness_refuses, 1,
+         "where most words are the same any guard refuses for sure; no: the verifier weighs it"),
+    BOOL(verifier_stored, 1,
+         "what the verifier needs of a question is put into Redis with the answer, some 4 KB"),
     INT(top_k, 16, 1, 16, "", "nearest stored questions that are considered"),
     INT(verify_top, 3, 1, 16, "",
         "of those no guard refuses, how many the verifier and the threshold are asked about"),
     BOOL(same_words, 1,
-         "questions equal but for case, width, politeness, script and synonyms hit without a "
-         "threshold"),
+         "questions equal but for case, politeness, script, synonyms hit at once (not in mode "
+         "bound)"),
     BOOL(vetoes, 1, "judged texts and near questions may forbid an answer"),
     FLOAT(rival_margin, 0, 0, 1, "cosine",
           "how far a question must lead the nearest one with another answer; 0 = not at all"),
     INT(trust_min, 0, 0, 9, "",
         "entries of less trusted writers answer equal requests only; 1 gateway, 5 reviewed, 9 "
         "operator"),
+    INT(quarantine_questions, 8, 0, 64, "",
+        "questions after which an entry is set aside if most are unlike each other; 0 = never"),
+    FLOAT(quarantine_cosine, 0, 0, 1, "cosine",
+          "below this similarity such questions are unlike; 0 = the embedder's own"),
     INT(ttl_s, 86400, 1, 31536000, "s", "lifetime given to answers stored from now on"),
+    INT(stale_if_error_s, 3600, 0, 31536000, "s",
+        "an answer past its lifetime is kept this much longer, for when no upstream answers; 0 = "
+        "not"),
+    INT(redis_bytes_max, 0, 0, 1e13, "bytes",
+        "what entries may take in Redis; 0 = no bound. Set it with deja_config_set, IN ns:NAME "
+        "too"),
     FLOAT(shadow_percent, 0, 0, 100, "%",
           "share of semantic hits that the model answers too, afterwards, to see whether they were "
           "right"),
@@ -71,10 +101,60 @@ static const struct knob rows[] = {
     INT(judge_per_min, 30, 0, 6000, "calls/min", "most questions the judge is asked"),
     INT(near_misses, 1000, 0, 100000, "", "near misses kept for review; 0 = none"),
     BOOL(near_miss_text, 0, "keep the text of near misses, not only a hash"),
-    FLOAT(price_prompt, 0, 0, 1000000, "per million",
-          "what a million prompt tokens cost, for the money in reports"),
-    FLOAT(price_completion, 0, 0, 1000000, "per million",
-          "what a million completion tokens cost, for the money in reports"),
+    CHOICE(
+        join_similar, KNOB_JOIN_NO, "no whole live", 2,
+        "a question like one being asked waits for that answer: when it is whole, or streams live"),
+    BOOL(route_prefix, 1,
+         "of several targets prefer the one that holds most of the prompt as KV; off: the least "
+         "loaded"),
+    BOOL(route_shared, 1,
+         "ask Redis what other gateways have sent to targets that tell nothing of their KV"),
+    FLOAT(
+        route_load_weight, 0.7, 0, 100, "",
+        "what a target twice as loaded as the mean loses against one that holds the whole prompt"),
+    INT(route_prefill_tokens, 256, 0, 10000000, "tokens",
+        "prompt tokens that a decode engine lacks, from which on a prefill engine computes them; 0 "
+        "= never"),
+    INT(batch_concurrency, 8, 0, 1024, "lines",
+        "lines of batches at work in a gateway at a time; 0 = batches pause"),
+    INT(batch_minimum, 1, 0, 1024, "lines",
+        "of these, how many go on while clients are many or batch_window is shut"),
+    INT(batch_yield, 16, 0, 100000, "requests",
+        "clients' requests at work in a gateway above which batches yield to them"),
+    {"price_prompt", KNOB_FLOAT, 0, 1000000, 0, "per million", "",
+     "what a million prompt tokens cost, for the money in reports and budgets", AT(price_prompt),
+     -1, KNOB_PRICE},
+    {"price_completion", KNOB_FLOAT, 0, 1000000, 0, "per million", "",
+     "what a million completion tokens cost, for the money in reports and budgets",
+     AT(price_completion), -1, KNOB_PRICE},
+    LIMIT(limit_requests_per_min, KNOB_INT, 0, 0, 1e9, "requests/min",
+          "most requests of a tenant; 0 = no limit"),
+    LIMIT(limit_requests_per_day, KNOB_INT, 0, 0, 1e9, "requests/day",
+          "most requests of a tenant; 0 = no limit"),
+    LIMIT(limit_tokens_per_min, KNOB_INT, 0, 0, 1e12, "tokens/min",
+          "most prompt and completion tokens of a tenant; 0 = no limit"),
+    LIMIT(limit_tokens_per_day, KNOB_INT, 0, 0, 1e12, "tokens/day",
+          "most prompt and completion tokens of a tenant; 0 = no limit"),
+    LIMIT(limit_concurrency, KNOB_INT, 0, 0, 1e6, "requests",
+          "most requests of a tenant at work at a time; 0 = no limit"),
+    LIMIT(limit_budget_day, KNOB_FLOAT, 0, 0, 1e12, "money/day",
+          "most a tenant may spend a UTC day, at the prices set; 0 = no limit"),
+    LIMIT(limit_budget_month, KNOB_FLOAT, 0, 0, 1e12, "money/month",
+          "most a tenant may spend a UTC month, at the prices set; 0 = no limit"),
+    LIMIT(limit_shadow, KNOB_BOOL, 0, 0, 1, "",
+          "count and log what the limits would refuse, refuse nothing"),
+    LIMIT(limit_hit_tokens, KNOB_BOOL, 0, 0, 1, "",
+          "an answer from the cache costs its tokens too, not only a request"),
+    LIMIT(limit_stream_usage, KNOB_BOOL, 1, 0, 1, "",
+          "ask upstreams for the usage of streams under a limit, so that it is counted exactly"),
+    LIMIT(limit_answer_tokens, KNOB_INT, 1024, 1, 10000000, "tokens",
+          "reserved for the answer where a request names no max_tokens"),
+};
+const struct knob_text knob_texts[KNOB_TEXTS] = {
+    {"route", "chat when prompt_tokens > 4000 -> chat-long; chat -> chat-small",
+     "rules by which another model serves the one asked for; none = no rules"},
+    {"fallback", "big=middle,small; *=small",
+     "models that answer where one does not; none = no fallbacks"},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
@@ -124,7 +204,7 @@ enum err knob_find(struct str name, struct knob *out, struct errmsg *e)
                    STR_ARG(shown), knob_at(nearest).name);
 }
 
-/* --- values. All pass through a double: integers are at most 31,536,000. */
+/* --- values. All pass through a double: integers are at most 1e12. */
 double knob_get(const struct cache_knobs *k, const struct knob *of)
 {
     const char *at = (const char *)k + of->offset;
@@ -279,6 +359,12 @@ static const char *type_name(enum knob_type t)
     return names[t];
 }
 
+static const char *family_name(enum knob_family f)
+{
+    static const char *const names[] = {"cache", "limit", "price"};
+    return names[f];
+}
+
 void knobs_write_lua(struct buf *out)
 {
     char preset[KNOB_TEXT_BYTES];
@@ -288,9 +374,15 @@ void knobs_write_lua(struct buf *out)
         value_text(&k, k.preset, preset);
         buf_printf(out,
                    "  {name='%s', type='%s', min=%.15g, max=%.15g, preset='%s', unit='%s', "
-                   "choices='%s', help=\"%s\"},\n",
-                   k.name, type_name(k.type), k.min, k.max, preset, k.unit, k.choices, k.help);
+                   "choices='%s', family='%s', help=\"%s\"},\n",
+                   k.name, type_name(k.type), k.min, k.max, preset, k.unit, k.choices,
+                   family_name(k.family), k.help);
     }
+    for (size_t i = 0; i < KNOB_TEXTS; i++)
+        buf_printf(out,
+                   "  {name='%s', type='text', min=0, max=0, preset='none', unit='', choices='%s', "
+                   "family='text', help=\"%s\"},\n",
+                   knob_texts[i].name, knob_texts[i].example, knob_texts[i].help);
     buf_z(out, "})\n");
 }
 
@@ -309,4 +401,7 @@ void knobs_write_markdown(struct buf *out)
             range_text(&k, range, sizeof range);
         buf_printf(out, "| `%s` | `%s` | %s | %s |\n", k.name, preset, range, k.help);
     }
+    for (size_t i = 0; i < KNOB_TEXTS; i++)
+        buf_printf(out, "| `%s` | start option | `%s` | %s |\n", knob_texts[i].name,
+                   knob_texts[i].example, knob_texts[i].help);
 }

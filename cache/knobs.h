@@ -1,7 +1,7 @@
-/* knobs.h - everything about the cache's policy that may change while it runs, as one plain struct and one table of what each field is
- * called, what it may be and what it means. The table is the only source: options, Redis Functions, the admin page, experiments and
- * docs/knobs.md read and check values through it, so a name means the same on every path. A look-up is given one struct of knobs and
- * asks nothing else. Pure. Threading: a struct belongs to whoever holds it; the table is read-only.
+/* knobs.h - everything about the cache's policy, and the limits on tenants, that may change while it runs, as one plain struct and one
+ * table of what each field is called, what it may be and what it means. The table is the only source: options, Redis Functions, the admin
+ * page, experiments and docs/config.md read and check values through it, so a name means the same on every path. A look-up is given one
+ * struct of knobs and asks nothing else. Pure. Threading: a struct belongs to whoever holds it; the table is read-only.
  *
  * To add a knob: a field here, a row in knobs.c; nothing else lists them. */
 #ifndef DEJA_CACHE_KNOBS_H
@@ -9,10 +9,13 @@
 #include "base/buf.h"
 
 enum knob_mode { KNOB_MODE_THRESHOLD, KNOB_MODE_BOUND };
+enum knob_join { KNOB_JOIN_NO, KNOB_JOIN_WHOLE, KNOB_JOIN_LIVE };
+enum knob_curated { KNOB_CURATED_NO, KNOB_CURATED_PLAIN, KNOB_CURATED_ANY_SYSTEM };
 
 struct cache_knobs {
     /* what is looked up */
     bool exact, semantic;
+    int64_t curated; /* enum knob_curated */
     double temperature_max;
     int64_t max_age_s;
     /* what counts as the same question */
@@ -21,13 +24,19 @@ struct cache_knobs {
     double max_error;
     bool verifier;
     double verifier_en, verifier_zh;
+    double verifier_bias_en, verifier_bias_zh, verifier_weight_en, verifier_weight_zh,
+        verifier_cosine_en, verifier_cosine_zh; /* cache/calibrate.h */
+    bool likeness_refuses;
+    bool verifier_stored;
     int64_t top_k, verify_top;
     bool same_words, vetoes;
     double rival_margin;
     int64_t trust_min;
+    int64_t quarantine_questions;
+    double quarantine_cosine;
     uint64_t guards_off; /* bit i: the guard guard_names[i] is off */
     /* what is kept */
-    int64_t ttl_s;
+    int64_t ttl_s, stale_if_error_s, redis_bytes_max;
     /* what is learnt afterwards */
     double shadow_percent;
     bool judge, judge_refused;
@@ -35,11 +44,34 @@ struct cache_knobs {
     int64_t judge_per_min;
     int64_t near_misses;
     bool near_miss_text;
-    /* what tokens cost, for reports */
+    /* where a miss goes */
+    int64_t join_similar; /* enum knob_join */
+    bool route_prefix, route_shared;
+    double route_load_weight;
+    int64_t route_prefill_tokens;
+    /* how much of the batches runs beside clients */
+    int64_t batch_concurrency, batch_minimum, batch_yield;
+    /* what tokens cost, for reports and budgets */
     double price_prompt, price_completion;
+    /* what a tenant may use (gateway/limit_rules.h); 0 = no limit */
+    int64_t limit_requests_per_min, limit_requests_per_day, limit_tokens_per_min,
+        limit_tokens_per_day, limit_concurrency;
+    double limit_budget_day, limit_budget_month;
+    bool limit_shadow, limit_hit_tokens, limit_stream_usage;
+    int64_t limit_answer_tokens;
 };
 
+/* Does a question of the same words hit without being measured? In mode bound only when the pair was judged: the promise is a share of
+ * wrong answers, and the same words bring some where labels are fine (2 to 4 % on Banking77). */
+static inline bool knobs_same_words(const struct cache_knobs *k, bool judged)
+{
+    return k->same_words && (judged || k->mode != KNOB_MODE_BOUND);
+}
+
 enum knob_type { KNOB_BOOL, KNOB_INT, KNOB_FLOAT, KNOB_CHOICE };
+/* Which scopes beside global a knob may be set in (lua/config.lua). CACHE: ns and arm; LIMIT: tenant, model, tenant/model and all;
+ * PRICE: those of CACHE, and model. */
+enum knob_family { KNOB_CACHE, KNOB_LIMIT, KNOB_PRICE };
 struct knob {
     char name[40];
     enum knob_type type;
@@ -49,8 +81,16 @@ struct knob {
     const char *help;        /* one sentence for people */
     size_t offset;           /* of the field; of a guard: of guards_off */
     int bit;                 /* a guard's bit, else -1 */
+    enum knob_family family;
 };
 enum { KNOB_TEXT_BYTES = 40 };
+/* Knobs that are texts, for everybody or not at all, and no part of struct cache_knobs. Whoever reads them owns their form
+ * (gateway/model_rules.h). */
+struct knob_text {
+    const char *name, *example, *help;
+};
+enum { KNOB_TEXTS = 2 };
+extern const struct knob_text knob_texts[KNOB_TEXTS];
 
 size_t knobs_count(void);
 /* i < knobs_count(). */

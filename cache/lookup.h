@@ -1,5 +1,5 @@
-/* lookup.h - private to find.c and similar.c: one look-up on its way. It lives until its last command, embedding or search has come
- * back, also when cancelled. Threading: the loop's thread; a search may fill in hits on a worker meanwhile. */
+/* lookup.h - private to find.c, curated.c, places.c and similar.c: one look-up on its way. It lives until its last command, embedding
+ * or search has come back, also when cancelled. Threading: the loop's thread; a search may fill in hits on a worker meanwhile. */
 #ifndef DEJA_CACHE_LOOKUP_H
 #define DEJA_CACHE_LOOKUP_H
 #include "cache/cache_internal.h"
@@ -8,8 +8,10 @@
 enum {
     PLACES_MAX = 3, /* curated answers of the tenant, of all tenants, and what was asked before */
     ANSWERS_TRIED_MAX = 3,
-    SEARCHES_MAX = 16,                      /* more than one when what has expired is in the way */
-    HITS_OF_PLACE_MAX = CANDIDATES_MAX + 16 /* judged texts lie between the questions */
+    SEARCHES_MAX = 16,    /* more than one when what has expired is in the way */
+    JUDGED_HITS_MAX = 16, /* judged texts lie between the questions */
+    STALE_HITS_MAX = 8, /* and expired ones, kept for when no model answers; more are in the way */
+    HITS_OF_PLACE_MAX = CANDIDATES_MAX + JUDGED_HITS_MAX + STALE_HITS_MAX
 };
 
 /* An entry that passed: its answer is fetched next. */
@@ -25,6 +27,11 @@ struct opinion {
     float alone, joint;
     bool has_joint;
 };
+/* What the guards say of the question and one wording. */
+struct guarded {
+    struct hash128 text; /* of the wording */
+    struct guard_verdict verdict;
+};
 struct cache_lookup {
     struct cache *c;
     const struct cache_key *k; /* borrowed while cb is set */
@@ -38,20 +45,26 @@ struct cache_lookup {
     struct partition *places[PLACES_MAX]; /* held while set */
     int n_places;
     struct loop_timer *patience; /* for partitions that are being loaded */
-    int loads;                   /* still waited for */
+    bool loading;                /* partitions are waited for; then one of: */
+    void (*when_loaded)(struct cache_lookup *l), (*when_late)(struct cache_lookup *l);
+    bool curated_first; /* before the exact step: among the curated answers only */
     bool starts_by_timer, texts_tried;
     int searches;
     float *vec;
     struct vector_hit hits[PLACES_MAX][HITS_OF_PLACE_MAX];
-    size_t n_hits[PLACES_MAX];
+    size_t n_hits[PLACES_MAX], wanted[PLACES_MAX], n_alive[PLACES_MAX];
     struct hash128 vetoed[WORDING_VETOES_MAX]; /* entries the question's own text must not get */
     size_t n_vetoed;
-    struct opinion opinions[CANDIDATES_MAX];
+    struct guarded guarded[2 * CANDIDATES_MAX]; /* while the verifier is asked; as for the next */
+    size_t n_guarded;
+    struct opinion opinions[2 * CANDIDATES_MAX]; /* of what is stored, and of what is coming */
     size_t n_opinions;
-    bool asked; /* the verifier, once */
+    bool asked;     /* the verifier, once */
+    bool set_aside; /* what would have been served, by this very question */
     struct accepted accepted[CANDIDATES_MAX];
     size_t n_accepted, tried;
     struct cache_lookup *next, *prev;
+    struct cache_lookup *behind; /* in the line of those that wait for a search */
 };
 
 /* find.c */
@@ -67,7 +80,30 @@ bool lookup_may_use(const struct cache_lookup *l, const struct entry *e);
 /* Keeps a copy of what came from Redis. */
 void lookup_remember(struct cache_lookup *l, struct entry *e);
 
+void lookup_exact(struct cache_lookup *l);
+
+/* places.c: the partitions the answer may stand in, curated ones first. */
+void lookup_take_curated(struct cache_lookup *l);
+void lookup_take_place(struct cache_lookup *l, struct hash128 key);
+/* Loads what is not loaded of them; then, or when patience is over, one of the two goes on, maybe before this returns. */
+void lookup_await_places(struct cache_lookup *l, void (*when_loaded)(struct cache_lookup *l),
+                         void (*when_late)(struct cache_lookup *l));
+
+/* curated.c: what people wrote for this very question comes before what a model said; else the exact step. */
+void lookup_curated(struct cache_lookup *l);
+void lookup_curated_over(struct cache_lookup *l); /* nothing there: on to the exact step */
+
 /* similar.c: the semantic step; ends the look-up some time. */
 void lookup_similar(struct cache_lookup *l);
+/* Decides on what the search has found; ends the look-up some time. */
+void lookup_judge(struct cache_lookup *l);
+/* A judged or own text that reads as the question: its entry is accepted, what it forbids is noted. */
+void lookup_note_text(struct cache_lookup *l, int place, const struct question *q);
+/* Serves the first accepted entry that can be served. False when none may be; true: one is or its answer is on its way, and should none
+ * turn out to be there, the next step goes on. */
+bool lookup_serve_texts(struct cache_lookup *l);
+
+/* search.c: fills in hits by l->vec, now or on a worker together with those of other look-ups, and goes on to lookup_judge. */
+void lookup_search(struct cache_lookup *l);
 
 #endif

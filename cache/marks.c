@@ -1,4 +1,4 @@
-/* marks.c - two small open-addressing tables. */
+/* marks.c - three small open-addressing tables. */
 #include "cache/marks.h"
 
 #include <string.h>
@@ -19,8 +19,9 @@ struct marks {
     int64_t now;
     int64_t newest; /* of all scopes: an entry as new as this is never void */
     int64_t all;    /* everything older is void */
-    struct table scopes, denied;
-    bool tags; /* some scope is a tag */
+    struct table scopes, denied, aside;
+    size_t n_aside; /* set */
+    bool tags;      /* some scope is a tag */
 };
 
 static void table_init(struct table *t)
@@ -66,6 +67,7 @@ struct marks *marks_new(void)
     struct marks *m = xcalloc(1, sizeof *m);
     table_init(&m->scopes);
     table_init(&m->denied);
+    table_init(&m->aside);
     return m;
 }
 
@@ -74,6 +76,7 @@ void marks_free(struct marks *m)
     if (!m) return;
     mem_free(m->scopes.slots);
     mem_free(m->denied.slots);
+    mem_free(m->aside.slots);
     mem_free(m);
 }
 
@@ -81,9 +84,11 @@ void marks_clear(struct marks *m)
 {
     mem_free(m->scopes.slots);
     mem_free(m->denied.slots);
+    mem_free(m->aside.slots);
     *m = (struct marks){.now = m->now};
     table_init(&m->scopes);
     table_init(&m->denied);
+    table_init(&m->aside);
 }
 
 int64_t marks_now(const struct marks *m)
@@ -186,4 +191,27 @@ bool marks_denied(const struct marks *m, struct hash128 entry, uint64_t answer, 
 {
     const struct slot *s = answer ? slot_of(&m->denied, pair_key(entry, answer)) : NULL;
     return s && s->key && s->value > now_s;
+}
+
+/* --- set aside */
+enum err marks_set_aside(struct marks *m, struct hash128 entry, enum marks_aside state)
+{
+    struct slot *s = slot_make(&m->aside, pair_key(entry, 0), MARKS_ASIDE_MAX);
+    if (!s) return ERR_FULL;
+    m->n_aside += (size_t)(state == ASIDE_SET);
+    m->n_aside -= (size_t)(s->value == ASIDE_SET);
+    s->value = state;
+    return OK;
+}
+
+enum marks_aside marks_aside(const struct marks *m, struct hash128 entry)
+{
+    if (!m->aside.count) return ASIDE_NOT;
+    const struct slot *s = slot_of(&m->aside, pair_key(entry, 0));
+    return s->key ? (enum marks_aside)s->value : ASIDE_NOT;
+}
+
+size_t marks_aside_count(const struct marks *m)
+{
+    return m->n_aside;
 }

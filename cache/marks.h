@@ -1,12 +1,13 @@
 /* marks.h - what must not be used although it is there: entries asked for before a mass removal of their tenant, model, namespace or one
- * of their tags (each removal has a number, an epoch, counted in Redis), and answers that were called wrong for their entry. A gateway
+ * of their tags (each removal has a number, an epoch, counted in Redis), answers that were called wrong for their entry, and entries that
+ * were set aside (lua/quarantine.lua). A gateway
  * that knows the marks needs to find none of the removed entries: it sees at each one whether it still counts. Pure; time is an argument.
  * Threading: the loop's thread. */
 #ifndef DEJA_CACHE_MARKS_H
 #define DEJA_CACHE_MARKS_H
 #include "base/hash.h"
 
-enum { MARKS_SCOPES_MAX = 65536, MARKS_DENIED_MAX = 65536 };
+enum { MARKS_SCOPES_MAX = 65536, MARKS_DENIED_MAX = 65536, MARKS_ASIDE_MAX = 16384 };
 
 struct marks;
 struct marks *marks_new(void);
@@ -30,5 +31,12 @@ bool marks_void(const struct marks *m, const struct mark_scope *s);
 /* answer: entry_answer_hash, 0 is never denied. Past the bound the ones nearest to their end go. */
 void marks_deny(struct marks *m, struct hash128 entry, uint64_t answer, int64_t until_s);
 bool marks_denied(const struct marks *m, struct hash128 entry, uint64_t answer, int64_t now_s);
+
+/* An entry that many unlike questions hit answers equal requests and approved wordings only, until somebody clears it; a cleared one is not
+ * set aside again by what gateways see. ERR_FULL past MARKS_ASIDE_MAX. */
+enum marks_aside { ASIDE_NOT, ASIDE_SET, ASIDE_CLEARED };
+MUST enum err marks_set_aside(struct marks *m, struct hash128 entry, enum marks_aside state);
+enum marks_aside marks_aside(const struct marks *m, struct hash128 entry);
+size_t marks_aside_count(const struct marks *m); /* ASIDE_SET now */
 
 #endif

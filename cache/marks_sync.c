@@ -35,8 +35,9 @@ static void mark(struct cache *c, struct str scope, int64_t epoch)
 }
 
 static void read_marks(struct cache *c, const struct redis_reply *epochs,
-                       const struct redis_reply *denied)
+                       const struct redis_reply *denied, const struct redis_reply *aside)
 {
+    struct hash128 id;
     int64_t v;
     marks_clear(c->marks);
     for (size_t i = 0; i + 1 < epochs->n_items; i += 2)
@@ -45,6 +46,10 @@ static void read_marks(struct cache *c, const struct redis_reply *epochs,
     for (size_t i = 0; i + 1 < denied->n_items; i += 2)
         if (str_to_i64(denied->items[i + 1].text, 0, INT64_MAX / 4, &v) == OK)
             deny_pair(c, denied->items[i].text, v);
+    for (size_t i = 0; i + 1 < aside->n_items; i += 2)
+        if (hash_from_hex(aside->items[i].text, &id) == OK)
+            cache_quarantine_follow(c, id, aside->items[i + 1].text);
+    metric_set(c->m.aside, (double)marks_aside_count(c->marks));
 }
 
 static void got_marks(void *arg, enum err code, const struct redis_reply *reply)
@@ -52,11 +57,11 @@ static void got_marks(void *arg, enum err code, const struct redis_reply *reply)
     struct cache *c = arg;
     c->asked_marks = false;
     if (!c->closed && code == OK) {
-        if (reply->kind == REDIS_ARRAY && reply->n_items == 3 &&
+        if (reply->kind == REDIS_ARRAY && reply->n_items == 4 &&
             reply->items[0].kind == REDIS_ARRAY && reply->items[1].kind == REDIS_ARRAY) {
-            read_marks(c, &reply->items[0], &reply->items[1]);
+            read_marks(c, &reply->items[0], &reply->items[1], &reply->items[3]);
             c->sweeping = reply->items[2].integer > 0;
-            c->marks_known = true;
+            c->marks_known = c->stats.redis_known = true;
         } else {
             log_limited(LOG_WARN, "cache", "Redis does not say what was removed: " STR_FMT,
                         STR_ARG(reply->text));
@@ -69,12 +74,13 @@ static void ask(struct cache *c)
 {
     char key[KEY_BYTES_MAX], now[24];
     snprintf(now, sizeof now, "%lld", (long long)marks_now(c->marks));
-    struct str argv[] = {STR("FCALL"), STR("deja_marks"), STR("1"),
-                         cache_redis_key(c, key, "log", STR("")), str_of(now)};
+    struct str argv[] = {STR("FCALL"), STR("deja_marks"),
+                         STR("1"),     cache_redis_key(c, key, "log", STR("")),
+                         str_of(now),  STR("aside")};
     c->asked_marks = true;
     c->marks_asked_ms = clock_ms();
     cache_ref(c);
-    redis_command(c->redis, 5, argv, 1000, got_marks, c);
+    redis_command(c->redis, 6, argv, 1000, got_marks, c);
 }
 
 static void swept(void *arg, enum err code, const struct redis_reply *reply)

@@ -46,8 +46,8 @@ size_t nearby_same(struct nearby *n, const struct guard *g, const struct cache_k
         while ((q = partition_same_text(n->places[i], question, normal, &walk))) {
             if (!same_words(g, k->guards_off, question, q)) continue;
             note_vetoes(n, q);
-            if (found < max && (q->entry.hi || q->entry.lo))
-                out[found++] = (struct nearby_text){q->entry, i, q->judged};
+            if (found < max && (q->entry.hi || q->entry.lo) && knobs_same_words(k, q->judged))
+                out[found++] = (struct nearby_text){q->entry, i};
         }
     }
     for (size_t i = 0; i < found; i++) {

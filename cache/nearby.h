@@ -25,10 +25,10 @@ struct nearby {
 struct nearby_text {
     struct hash128 entry;
     int place;
-    bool judged;
 };
 
-/* Entries a text leads to that is the question word for word, or of which every word is explained; at most max, curated ones first.
+/* Entries a text leads to that is the question word for word, or of which every word is explained, where that is a hit
+ * (knobs_same_words); at most max, curated ones first.
  * Notes what such texts forbid, and leaves it out if vetoes count. */
 size_t nearby_same(struct nearby *n, const struct guard *g, const struct cache_knobs *k,
                    struct str question, int64_t now_s, struct nearby_text *out, size_t max);

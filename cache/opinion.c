@@ -1,5 +1,6 @@
 /* opinion.c - see opinion.h. What comes back is kept by the wording's text: candidates may be gone or others by then, so the chain is run
- * again and takes what fits. */
+ * again and takes what fits. What the net needs of a stored text comes from Redis, where it was put with the text, unless it is remembered;
+ * what had to be computed is put there, so that no process does it again. */
 #include "cache/opinion.h"
 
 #include <string.h>
@@ -13,8 +14,17 @@ struct asked {
     struct cache *c;
     void (*resume)(struct cache_lookup *l);
     enum err code;
-    int n;
+    int n, reading; /* replies of Redis still to come */
     struct opinion opinions[EMBEDDER_COMPARE_MAX];
+    struct hash128 ids[EMBEDDER_COMPARE_MAX]; /* of entry or wording */
+    struct str texts[EMBEDDER_COMPARE_MAX];   /* owned, as the tokens are */
+    struct str tokens[EMBEDDER_COMPARE_MAX];
+    bool missing[EMBEDDER_COMPARE_MAX]; /* Redis has none that are of use */
+    double cosines[EMBEDDER_COMPARE_MAX];
+};
+struct reading {
+    struct asked *a;
+    int at;
 };
 
 static struct hash128 hash_of(const struct chain_item *x)
@@ -22,21 +32,81 @@ static struct hash128 hash_of(const struct chain_item *x)
     return hash_bytes(0, x->c.q->text);
 }
 
-static void back(void *arg) /* the loop's thread */
+static struct str own(struct str s)
 {
-    struct asked *a = arg;
+    return (struct str){xstrndup(s.n ? s.p : "", s.n), s.n};
+}
+
+static void free_asked(struct asked *a)
+{
+    for (int i = 0; i < a->n; i++) {
+        mem_free((void *)(uintptr_t)a->texts[i].p);
+        mem_free((void *)(uintptr_t)a->tokens[i].p);
+    }
+    mem_free(a);
+}
+
+static uint64_t text_hash(struct str text)
+{
+    return hash_bytes(0x746f6b, text).lo;
+}
+
+size_t cache_tokens_field(struct cache *c, struct str text, uint8_t out[TOKENS_FIELD_BYTES])
+{
+    uint64_t h = text_hash(text);
+    size_t n = embedder_recall_tokens(c->embedder, text, out + sizeof h);
+    memcpy(out, &h, sizeof h);
+    return n ? n + sizeof h : 0;
+}
+
+/* The tokens of a field that is of this text and made with these weights; empty otherwise. */
+static struct str tokens_of_field(const struct cache *c, struct str field, struct str text)
+{
+    uint64_t h = text_hash(text);
+    struct str tokens = str_sub(field, sizeof h, field.n);
+    bool ours = field.n > sizeof h && !memcmp(field.p, &h, sizeof h) &&
+                embedder_tokens_fit(c->embedder, tokens);
+    return ours ? tokens : (struct str){"", 0};
+}
+
+void cache_share_tokens(struct cache *c, struct hash128 id, struct str text)
+{
+    char key[KEY_BYTES_MAX], hex[33];
+    uint8_t field[TOKENS_FIELD_BYTES];
+    if (!c->redis || !redis_usable(c->redis)) return;
+    size_t n = cache_tokens_field(c, text, field);
+    if (!n) return;
+    hash_hex(id, hex);
+    struct str argv[] = {STR("FCALL"),
+                         STR("deja_tokens"),
+                         STR("1"),
+                         cache_redis_key(c, key, "e:", str_of(hex)),
+                         {(char *)field, n}};
+    redis_command(c->redis, sizeof argv / sizeof *argv, argv, 1000, NULL, NULL);
+}
+
+/* The look-up goes on, with opinions or without. */
+static void end(struct asked *a)
+{
     struct cache_lookup *l = a->l;
     struct cache *c = a->c;
     l->pending--;
-    for (int i = 0; i < a->n && !a->code && l->n_opinions < CANDIDATES_MAX; i++)
+    for (int i = 0; i < a->n && !a->code && l->n_opinions < 2 * CANDIDATES_MAX; i++)
         l->opinions[l->n_opinions++] = a->opinions[i];
+    for (int i = 0; i < a->n && !a->code && !c->closed; i++)
+        if (a->missing[i]) cache_share_tokens(c, a->ids[i], a->texts[i]);
     void (*resume)(struct cache_lookup * l) = a->resume;
-    mem_free(a);
+    free_asked(a);
     if (l->cb)
         resume(l);
     else
         lookup_settle(l);
     cache_unref(c);
+}
+
+static void back(void *arg) /* the loop's thread */
+{
+    end(arg);
 }
 
 static void compared(void *arg, enum err code, const struct embedder_opinion *opinions,
@@ -54,6 +124,56 @@ static void compared(void *arg, enum err code, const struct embedder_opinion *op
         log_limited(LOG_ERROR, "cache", "a comparison could not be handed to the loop");
 }
 
+static enum err compare(struct asked *a)
+{
+    struct cache *c = a->c;
+    return embedder_compare(c->embedder, a->l->k->user_text, a->texts, a->cosines, a->tokens, a->n,
+                            c->o.embed_deadline_ms, compared, a);
+}
+
+/* --- what Redis has of the texts */
+static void got_tokens(void *arg, enum err code, const struct redis_reply *reply)
+{
+    struct reading *r = arg;
+    struct asked *a = r->a;
+    struct cache *c = a->c;
+    if (code == OK && !c->closed && reply->kind != REDIS_ERROR) {
+        struct str field = reply->kind == REDIS_STRING ? reply->text : (struct str){"", 0};
+        struct str tokens = tokens_of_field(c, field, a->texts[r->at]);
+        a->missing[r->at] = !tokens.n;
+        if (tokens.n) a->tokens[r->at] = own(tokens);
+    }
+    mem_free(r);
+    if (--a->reading) return;
+    if (c->closed || !a->l->cb) a->code = ERR_CANCELLED;
+    if (!a->code) a->code = compare(a);
+    if (a->code) end(a);
+}
+
+static void read_tokens(struct asked *a, int at)
+{
+    char key[KEY_BYTES_MAX], hex[33];
+    struct reading *r = xcalloc(1, sizeof *r);
+    *r = (struct reading){a, at};
+    hash_hex(a->ids[at], hex);
+    struct str argv[] = {STR("HGET"), cache_redis_key(a->c, key, "e:", str_of(hex)),
+                         str_of(entry_field_names[EF_TOKENS])};
+    a->reading++;
+    redis_command(a->c->redis, 3, argv, 0, got_tokens, r);
+}
+
+/* True: replies will come, never before this returns. */
+static bool read_missing(struct asked *a)
+{
+    uint8_t bytes[EMBEDDER_TOKENS_BYTES];
+    struct cache *c = a->c;
+    if (!c->redis || !redis_usable(c->redis)) return false;
+    for (int i = 0; i < a->n; i++)
+        if (!embedder_recall_tokens(c->embedder, a->texts[i], bytes)) read_tokens(a, i);
+    return a->reading > 0;
+}
+
+/* --- asking */
 /* After the first look alone: is it plain that the second would be in vain? Then its opinion is noted. */
 static bool is_hopeless(struct cache_lookup *l, const struct chain_item *x, const void *sketch)
 {
@@ -66,9 +186,9 @@ static bool is_hopeless(struct cache_lookup *l, const struct chain_item *x, cons
         embedder_score(c->embedder, sketch, other, x->c.cosine, &o.alone) != OK)
         return false;
     struct verifier_view v = {.guard = &x->guard, .cosine = x->c.cosine, .alone = o.alone};
-    if (verifier_probability(c->verifier, &v) >=
-        verifier_thresholds_of(c->verifier, x->guard.language)->first)
-        return false;
+    struct policy p = policy_with(&c->shipped, &l->knobs);
+    if (policy_is_calibrated(&p, x->guard.language)) return false;
+    if (!verifier_is_hopeless(c->verifier, &v)) return false;
     l->opinions[l->n_opinions++] = o;
     return true;
 }
@@ -77,32 +197,29 @@ bool opinions_ask(struct cache_lookup *l, const struct chain_item *items, size_t
                   void (*resume)(struct cache_lookup *l))
 {
     struct cache *c = l->c;
-    struct str texts[EMBEDDER_COMPARE_MAX];
-    double cosines[EMBEDDER_COMPARE_MAX];
     uint8_t sketch[PAIR_SKETCH_MAX];
     float vector[PAIR_SKETCH_MAX];
     if (l->asked || !c->verifier || !l->knobs.verifier) return false;
     l->asked = true;
-    bool own = c->dim <= PAIR_SKETCH_MAX &&
-               embedder_recall_sketch(c->embedder, l->k->user_text, vector, sketch);
+    bool known = c->dim <= PAIR_SKETCH_MAX &&
+                 embedder_recall_sketch(c->embedder, l->k->user_text, vector, sketch);
     struct asked *a = xcalloc(1, sizeof *a);
     for (size_t i = 0; i < n && a->n < EMBEDDER_COMPARE_MAX; i++) {
-        if (!items[i].open || is_hopeless(l, &items[i], own ? sketch : NULL)) continue;
+        if (!items[i].open || is_hopeless(l, &items[i], known ? sketch : NULL)) continue;
         a->opinions[a->n].text = hash_of(&items[i]);
-        cosines[a->n] = items[i].c.cosine;
-        texts[a->n++] = items[i].c.q->text;
+        a->ids[a->n] = items[i].c.q->id;
+        a->cosines[a->n] = items[i].c.cosine;
+        a->texts[a->n++] = own(items[i].c.q->text);
     }
     a->l = l;
     a->c = c;
     a->resume = resume;
     l->pending++;
     cache_ref(c);
-    if (a->n && embedder_compare(c->embedder, l->k->user_text, texts, cosines, a->n,
-                                 c->o.embed_deadline_ms, compared, a) == OK)
-        return true;
+    if (a->n && (read_missing(a) || compare(a) == OK)) return true;
     l->pending--;
     cache_unref(c);
-    mem_free(a);
+    free_asked(a);
     return false;
 }
 
@@ -116,6 +233,7 @@ static const struct opinion *opinion_of(const struct cache_lookup *l, const stru
 
 void opinions_fill(const struct cache_lookup *l, struct chain_item *items, size_t n)
 {
+    struct policy p = policy_with(&l->c->shipped, &l->knobs);
     for (size_t i = 0; i < n; i++) {
         struct chain_item *x = &items[i];
         const struct opinion *o = x->open ? opinion_of(l, x) : NULL;
@@ -125,6 +243,8 @@ void opinions_fill(const struct cache_lookup *l, struct chain_item *items, size_
                                   .alone = o->alone,
                                   .has_joint = o->has_joint,
                                   .joint = o->joint};
-        x->verifier = verifier_probability(l->c->verifier, &v);
+        x->verifier = policy_is_calibrated(&p, x->guard.language)
+                          ? verifier_probability(l->c->verifier, &v)
+                          : verifier_judge(l->c->verifier, &v);
     }
 }

@@ -5,20 +5,28 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cache/question_map.h"
+#include "base/u64_map.h"
 
-enum { REMOVED_MAX = 256, TABLE_BUCKETS = 8192, QUESTION_OVERHEAD = 16 /* the allocator's */ };
+enum {
+    REMOVED_MAX = 256,
+    FULL_KEEPS = 64 /* questions that no budget takes */,
+    TABLE_BUCKETS = 8192,
+    QUESTION_OVERHEAD = 16, /* the allocator's */
+    BURIED_AT_ONCE = 500
+};
 
 struct partition {
-    struct partitions *table; /* NULL once forgotten */
+    struct partitions *owner; /* outlives it */
+    bool forgotten;           /* nobody finds it there any more */
     struct hash128 key;
     enum partition_state state;
     struct vector_index *index;
-    struct question_map labels, texts; /* texts: by hash of the text, and by its normal form */
+    struct u64_map labels, texts; /* texts: by hash of the text, and by its normal form */
     size_t judged, question_bytes;
     struct hash128 removed[REMOVED_MAX]; /* while loading */
     size_t n_removed;
     bool removed_overflow;
+    size_t hand; /* of the trimming, in labels */
     int refs;
     struct partition *chain, *newer, *older;
 };
@@ -27,16 +35,64 @@ struct partitions {
     struct partition *buckets[TABLE_BUCKETS];
     struct partition *newest, *oldest;
     size_t count, entries;
+    bool full;                /* more bytes than partitions_trim was told */
+    struct partition *buried; /* forgotten, being freed */
+    size_t alive;             /* partitions not freed yet */
+    bool closed;
 };
+
+static uint64_t as_value(const struct question *q)
+{
+    return (uint64_t)(uintptr_t)q;
+}
+
+static struct question *as_question(uint64_t value)
+{
+    return (struct question *)(uintptr_t)value;
+}
 
 static void free_partition(struct partition *x)
 {
-    for (size_t i = 0; i < x->labels.n_slots; i++)
-        mem_free(question_map_at(&x->labels, i));
-    question_map_fini(&x->labels);
-    question_map_fini(&x->texts);
-    vector_index_free(x->index);
+    u64_map_fini(&x->labels);
+    u64_map_fini(&x->texts);
+    if (x->index) vector_index_free(x->index);
+    struct partitions *p = x->owner;
     mem_free(x);
+    if (!--p->alive && p->closed) mem_free(p);
+}
+
+/* Frees up to max questions of x; true when it is gone. */
+static bool free_some(struct partition *x, size_t *max)
+{
+    for (; x->hand < u64_map_places(&x->labels); x->hand++) {
+        struct question *q = as_question(u64_map_at(&x->labels, x->hand));
+        if (!q) continue;
+        if (!*max) return false;
+        mem_free(q);
+        --*max;
+    }
+    free_partition(x);
+    return true;
+}
+
+/* Nobody finds it any more; its questions are freed bit by bit. */
+static void bury(struct partition *x)
+{
+    struct partitions *p = x->owner;
+    size_t at_once = p->closed ? SIZE_MAX : BURIED_AT_ONCE;
+    x->hand = 0;
+    if (free_some(x, &at_once)) return;
+    x->chain = p->buried;
+    p->buried = x;
+}
+
+void partitions_dig(struct partitions *p, size_t max)
+{
+    while (p->buried) {
+        struct partition *x = p->buried, *next = x->chain;
+        if (!free_some(x, &max)) return;
+        p->buried = next;
+    }
 }
 
 struct partitions *partitions_new(const struct partitions_options *o)
@@ -82,22 +138,20 @@ static void forget(struct partitions *p, struct partition *x)
     unlink_use(p, x);
     p->count--;
     p->entries -= x->labels.count;
-    x->table = NULL;
-    if (!x->refs) free_partition(x);
+    x->forgotten = true;
+    if (!x->refs) bury(x);
 }
 
 static struct partition *make(struct partitions *p, struct hash128 key)
 {
     struct vector_index_options o = {
-        .kind = VECTOR_INDEX_FAISS, .dim = (int)p->o.dim, .entries_max = p->o.entries_max};
-    struct vector_index *index;
+        .kind = VECTOR_INDEX_SCAN, .dim = (int)p->o.dim, .entries_max = p->o.entries_max};
+    struct vector_index *index = NULL;
     struct errmsg e = {0};
-    if (vector_index_new(&index, &o, &e) != OK) {
-        o.kind = VECTOR_INDEX_FLAT;
-        if (vector_index_new(&index, &o, &e) != OK) return NULL;
-    }
+    if (p->o.dim && vector_index_new(&index, &o, &e) != OK) return NULL;
     struct partition *x = xcalloc(1, sizeof *x);
-    x->table = p;
+    x->owner = p;
+    p->alive++;
     x->key = key;
     x->index = index;
     return x;
@@ -134,7 +188,9 @@ void partitions_free(struct partitions *p)
 {
     if (!p) return;
     partitions_forget_all(p);
-    mem_free(p);
+    partitions_dig(p, SIZE_MAX);
+    p->closed = true;
+    if (!p->alive) mem_free(p);
 }
 
 bool partitions_remove_id(struct partitions *p, struct hash128 id)
@@ -150,12 +206,23 @@ size_t partitions_entries(const struct partitions *p)
     return p->entries;
 }
 
+static size_t bytes_of(const struct partition *x)
+{
+    return sizeof *x + (x->index ? vector_index_bytes(x->index) : 0) + u64_map_bytes(&x->labels) +
+           u64_map_bytes(&x->texts) + x->question_bytes;
+}
+
+static size_t live_bytes_of(const struct partition *x)
+{
+    size_t index = x->index ? vector_index_bytes(x->index) - vector_index_live_bytes(x->index) : 0;
+    return bytes_of(x) - index;
+}
+
 size_t partitions_bytes(const struct partitions *p)
 {
     size_t n = 0;
     for (const struct partition *x = p->newest; x; x = x->older)
-        n += sizeof *x + vector_index_bytes(x->index) + question_map_bytes(&x->labels) +
-             question_map_bytes(&x->texts) + x->question_bytes;
+        n += bytes_of(x);
     return n;
 }
 
@@ -165,7 +232,7 @@ enum partition_state partition_state(const struct partition *x)
 }
 bool partition_forgotten(const struct partition *x)
 {
-    return !x->table;
+    return x->forgotten;
 }
 struct hash128 partition_key(const struct partition *x)
 {
@@ -195,7 +262,7 @@ void partition_ref(struct partition *x)
 void partition_unref(struct partition *x)
 {
     ASSERT(x->refs > 0);
-    if (!--x->refs && !x->table) free_partition(x);
+    if (!--x->refs && x->forgotten) bury(x);
 }
 
 /* --- questions */
@@ -227,38 +294,43 @@ static uint64_t text_key(struct str text)
     return hash_bytes(0x74657874, text).lo;
 }
 
+static void drop_vector(struct partition *x, uint64_t label)
+{
+    if (x->index) vector_index_remove(x->index, label);
+}
+
 static struct question *find(const struct partition *x, uint64_t label)
 {
     size_t at = SIZE_MAX;
-    return question_map_next(&x->labels, label, &at);
+    return as_question(u64_map_next(&x->labels, label, &at));
 }
 
 static void take_out(struct partition *x, struct question *q)
 {
-    question_map_remove(&x->labels, q->id.lo, q);
-    question_map_remove(&x->texts, text_key(q->text), q);
-    if (q->normal) question_map_remove(&x->texts, q->normal, q);
+    u64_map_remove(&x->labels, q->id.lo, as_value(q));
+    u64_map_remove(&x->texts, text_key(q->text), as_value(q));
+    if (q->normal) u64_map_remove(&x->texts, q->normal, as_value(q));
     x->judged -= q->judged;
     x->question_bytes -= question_bytes(q) + QUESTION_OVERHEAD;
-    if (x->table) x->table->entries--;
+    if (!x->forgotten) x->owner->entries--;
     mem_free(q);
 }
 
 static bool put_in(struct partition *x, struct question *q)
 {
-    if (!question_map_add(&x->labels, q->id.lo, q)) return false;
-    if (!question_map_add(&x->texts, text_key(q->text), q)) {
-        question_map_remove(&x->labels, q->id.lo, q);
+    if (!u64_map_add(&x->labels, q->id.lo, as_value(q))) return false;
+    if (!u64_map_add(&x->texts, text_key(q->text), as_value(q))) {
+        u64_map_remove(&x->labels, q->id.lo, as_value(q));
         return false;
     }
-    if (q->normal && !question_map_add(&x->texts, q->normal, q)) {
-        question_map_remove(&x->labels, q->id.lo, q);
-        question_map_remove(&x->texts, text_key(q->text), q);
+    if (q->normal && !u64_map_add(&x->texts, q->normal, as_value(q))) {
+        u64_map_remove(&x->labels, q->id.lo, as_value(q));
+        u64_map_remove(&x->texts, text_key(q->text), as_value(q));
         return false;
     }
     x->judged += q->judged;
     x->question_bytes += question_bytes(q) + QUESTION_OVERHEAD;
-    if (x->table) x->table->entries++;
+    if (!x->forgotten) x->owner->entries++;
     return true;
 }
 
@@ -270,10 +342,46 @@ static bool was_removed(const struct partition *x, struct hash128 id)
     return false;
 }
 
+/* What a question takes when it is there; what the index keeps for others after a removal is used again by those. */
+static size_t bytes_each(const struct partition *x)
+{
+    return x->labels.count ? live_bytes_of(x) / x->labels.count : 0;
+}
+
+/* Questions nobody was served since the hand last came by. */
+static size_t trim_one(struct partition *x, size_t excess, size_t max)
+{
+    size_t gone = 0, seen = 0, each = bytes_each(x);
+    while (gone * each < excess && gone < max && seen++ < 2 * u64_map_places(&x->labels)) {
+        if (x->hand >= u64_map_places(&x->labels)) x->hand = 0;
+        struct question *q = as_question(u64_map_at(&x->labels, x->hand++));
+        if (!q || q->judged || q->trust >= TRUST_OPERATOR) continue;
+        if (q->used)
+            q->used = false;
+        else
+            gone += partition_remove(x, q->id);
+    }
+    return gone * each;
+}
+
+void partitions_trim(struct partitions *p, size_t bytes_max, size_t max)
+{
+    size_t bytes = 0;
+    for (const struct partition *x = p->newest; x; x = x->older)
+        bytes += live_bytes_of(x);
+    while (bytes > bytes_max && p->oldest && p->oldest != p->newest) {
+        bytes -= live_bytes_of(p->oldest);
+        forget(p, p->oldest);
+    }
+    p->full = bytes > bytes_max;
+    if (p->full) trim_one(p->newest, bytes - bytes_max, max);
+}
+
 /* Room over all partitions: the least recently used other one goes. */
 static bool make_room(struct partition *x)
 {
-    struct partitions *p = x->table;
+    struct partitions *p = x->forgotten ? NULL : x->owner;
+    if (p && p->full && x->labels.count > FULL_KEEPS) trim_one(x, 1, 1);
     while (p && p->entries >= p->o.entries_max && p->oldest && p->oldest != x)
         forget(p, p->oldest);
     return !p || p->entries < p->o.entries_max;
@@ -286,16 +394,16 @@ enum err partition_add(struct partition *x, const struct question *from, const f
     if (!make_room(x)) return ERR_FULL;
     struct question *q = question_copy(from);
     if (!q) return ERR_FULL;
-    enum err code = vec ? vector_index_add(x->index, from->id.lo, vec) : OK;
+    enum err code = vec && x->index ? vector_index_add(x->index, from->id.lo, vec) : OK;
     if (code != OK) {
         mem_free(q);
         return code;
     }
     struct question *old = find(x, from->id.lo);
     if (old) take_out(x, old);
-    if (!vec) vector_index_remove(x->index, from->id.lo);
+    if (!vec) drop_vector(x, from->id.lo);
     if (put_in(x, q)) return OK;
-    vector_index_remove(x->index, from->id.lo);
+    drop_vector(x, from->id.lo);
     mem_free(q);
     return ERR_FULL;
 }
@@ -303,7 +411,7 @@ enum err partition_add(struct partition *x, const struct question *from, const f
 enum err partition_give_vector(struct partition *x, struct hash128 id, const float *vec)
 {
     const struct question *q = find(x, id.lo);
-    if (!q || !hash_eq(q->id, id)) return ERR_NOT_FOUND;
+    if (!q || !x->index || !hash_eq(q->id, id)) return ERR_NOT_FOUND;
     return vector_index_add(x->index, id.lo, vec);
 }
 
@@ -317,9 +425,15 @@ bool partition_remove(struct partition *x, struct hash128 id)
     }
     struct question *q = find(x, id.lo);
     if (!q || !hash_eq(q->id, id)) return false;
-    vector_index_remove(x->index, id.lo);
+    drop_vector(x, id.lo);
     take_out(x, q);
     return true;
+}
+
+void partition_touch(struct partition *x, struct hash128 entry)
+{
+    struct question *q = find(x, entry.lo);
+    if (q && hash_eq(q->id, entry)) q->used = true;
 }
 
 const struct question *partition_question(const struct partition *x, uint64_t label)
@@ -339,18 +453,25 @@ const struct question *partition_same_text(const struct partition *x, struct str
     const struct question *q;
     if (!walk->begun) *walk = (struct partition_walk){.at = SIZE_MAX, .begun = true};
     while (!walk->by_normal) {
-        q = question_map_next(&x->texts, text_key(text), &walk->at);
+        q = as_question(u64_map_next(&x->texts, text_key(text), &walk->at));
         if (q && str_eq(q->text, text)) return q;
         if (q) continue;
         walk->by_normal = true;
         walk->at = SIZE_MAX;
     }
-    while (normal && (q = question_map_next(&x->texts, normal, &walk->at)))
+    while (normal && (q = as_question(u64_map_next(&x->texts, normal, &walk->at))))
         if (q->normal == normal && !str_eq(q->text, text)) return q;
     return NULL;
 }
 
 size_t partition_search(struct partition *x, const float *vec, size_t k, struct vector_hit *hits)
 {
-    return vector_index_search(x->index, vec, k, hits, NULL, NULL);
+    return !x->index ? 0 : vector_index_search(x->index, vec, k, hits, NULL, NULL);
+}
+
+void partition_search_many(struct partition *x, struct vector_query *queries, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        queries[i].n = 0;
+    if (x->index) vector_index_search_many(x->index, queries, n);
 }

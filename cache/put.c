@@ -41,8 +41,13 @@ static void wait_in_line(struct put_op *k)
 {
     struct cache *c = k->c;
     if (++k->attempts > ATTEMPTS_MAX || c->n_line >= LINE_MAX) {
-        log_limited(LOG_WARN, "cache",
-                    "the embedder is too busy: an answer is found by equal questions only");
+        struct partition *p = partitions_get(c->partitions, k->e->partition, false);
+        if (k->judged && p)
+            partition_set_state(p,
+                                PARTITION_PARTIAL); /* loaded again when asked for: the rest then */
+        else
+            log_limited(LOG_WARN, "cache",
+                        "the embedder is too busy: an answer is found by equal questions only");
         drop(k);
         return;
     }
@@ -73,6 +78,7 @@ static void share_vector(struct put_op *k, const float *vec)
                          c->rules.embedder_id,
                          {(char *)packed, c->dim * 2}};
     redis_command(c->redis, 6, argv, 1000, NULL, NULL);
+    cache_share_tokens(c, k->e->id, k->e->question);
 }
 
 static void got_text_vector(struct put_op *k, enum err code, const float *vec)
@@ -94,7 +100,8 @@ static void got_vector(void *arg, enum err code, const float *vec)
         return;
     }
     unsigned char packed[ENTRY_DIM_MAX * 2];
-    const struct entry *now = c->closed ? NULL : store_get(c->store, k->e->id);
+    uint8_t tokens[TOKENS_FIELD_BYTES];
+    const struct entry *now = c->closed ? NULL : store_peek(c->store, k->e->id);
     if (!now || now->write_no !=
                     k->e->write_no) { /* replaced or taken back meanwhile: the later word counts */
         drop(k);
@@ -113,6 +120,9 @@ static void got_vector(void *arg, enum err code, const float *vec)
     index_entry(c, k->e, vec);
     struct entry *copy = entry_copy(k->e);
     if (copy) (void)store_put(c->store, copy, c->redis != NULL);
+    k->e->tokens.p = (char *)tokens;
+    k->e->tokens.n =
+        c->redis && c->knobs.verifier_stored ? cache_tokens_field(c, k->e->question, tokens) : 0;
     cache_write(c, k->e);
     drop(k);
 }
@@ -139,8 +149,8 @@ void cache_put(struct cache *c, const struct entry *e, bool similar)
 
 void cache_put_vector(struct cache *c, struct hash128 partition, struct hash128 id, struct str text)
 {
-    struct entry e = {.id = id, .partition = partition, .question = text}, *held = entry_copy(&e);
-    if (!held) return;
+    struct entry e = {.id = id, .partition = partition, .question = text}, *held;
+    if (!c->embedder || !(held = entry_copy(&e))) return;
     struct put_op *k = xcalloc(1, sizeof *k);
     *k = (struct put_op){.c = c, .e = held, .judged = true};
     cache_ref(c);

@@ -5,6 +5,7 @@
 
 struct recents {
     struct recent at[RECENT_MAX];
+    uint64_t noted;
 };
 
 struct recents *recents_new(void)
@@ -24,7 +25,9 @@ static size_t place(struct hash128 question)
 
 void recents_note(struct recents *r, const struct recent *x)
 {
-    r->at[place(x->question)] = *x;
+    struct recent *to = &r->at[place(x->question)];
+    *to = *x;
+    to->noted = ++r->noted;
 }
 
 const struct recent *recents_find(const struct recents *r, struct hash128 question,
@@ -33,6 +36,24 @@ const struct recent *recents_find(const struct recents *r, struct hash128 questi
     const struct recent *x = &r->at[place(question)];
     if (!hash_eq(x->question, question) || !(question.hi | question.lo)) return NULL;
     return entry && !hash_eq(x->entry, *entry) ? NULL : x;
+}
+
+uint64_t recents_text(struct str text)
+{
+    uint64_t h = hash_bytes(0x726563, text).lo;
+    return h ? h : 1;
+}
+
+const struct recent *recents_latest(const struct recents *r, struct hash128 entry, uint64_t text)
+{
+    const struct recent *best = NULL;
+    for (size_t i = 0; i < RECENT_MAX; i++) {
+        const struct recent *x = &r->at[i];
+        if (!x->noted || !hash_eq(x->entry, entry)) continue;
+        if (text ? x->text != text : !x->served) continue;
+        if (!best || x->noted > best->noted) best = x;
+    }
+    return best;
 }
 
 void recents_drop(struct recents *r, struct hash128 question)

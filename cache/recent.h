@@ -9,6 +9,8 @@
 enum { RECENT_MAX = 4096 };
 struct recent {
     struct hash128 question, entry;
+    uint64_t text;  /* hash of the question's text: recents_text */
+    uint64_t noted; /* filled in by recents_note: the later, the higher */
     struct bound_view view;
     bool served;
 };
@@ -19,6 +21,9 @@ void recents_note(struct recents *r, const struct recent *x);
 /* entry NULL = whichever. NULL when it is not there (any more). */
 const struct recent *recents_find(const struct recents *r, struct hash128 question,
                                   const struct hash128 *entry);
+uint64_t recents_text(struct str text);
+/* The latest decision on that entry for a question of this text (0 = any that was served). */
+const struct recent *recents_latest(const struct recents *r, struct hash128 entry, uint64_t text);
 void recents_drop(struct recents *r, struct hash128 question);
 
 #endif

@@ -6,11 +6,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "cache/coming.h"
 #include "cache/lookup.h"
 #include "cache/opinion.h"
 
 static void go_on(struct cache_lookup *l);
-static void search(struct cache_lookup *l);
 
 /* --- the answer of an accepted entry */
 static void next_answer(struct cache_lookup *l);
@@ -34,9 +34,18 @@ static bool serve_accepted(struct cache_lookup *l, const struct entry *e)
 {
     const struct accepted *a = &l->accepted[l->tried - 1];
     if (!is_promised(l, a, e)) return false;
+    bool same_words = !strcmp(a->reason, "semantic:same") || !strcmp(a->reason, "semantic:wording");
+    if (!same_words &&
+        cache_quarantine_note(l->c, l, partition_entry(l->places[a->place], a->id))) {
+        l->set_aside = true;
+        return false;
+    }
+    partition_touch(l->places[a->place], e->id);
     l->found.similarity = a->similarity;
     l->found.threshold = a->threshold;
-    return lookup_serve(l, e, CACHE_SEMANTIC, a->reason);
+    bool own = !strcmp(a->reason, "curated");
+    if (own) l->found.similarity = -1; /* as of every exact answer */
+    return lookup_serve(l, e, own ? CACHE_EXACT : CACHE_SEMANTIC, a->reason);
 }
 
 static void got_answer(void *arg, enum err code, const struct redis_reply *reply)
@@ -82,8 +91,10 @@ static void next_answer(struct cache_lookup *l)
         return;
     }
     l->n_accepted = l->tried = 0;
-    if (l->vec)
-        lookup_miss(l, "entry_gone");
+    if (l->curated_first)
+        lookup_curated_over(l);
+    else if (l->vec)
+        lookup_miss(l, l->set_aside ? "quarantined" : "entry_gone");
     else
         go_on(l);
 }
@@ -148,21 +159,31 @@ static void note_near_miss(struct cache_lookup *l, const struct chain_item *x)
     lookup_say(l, x->reason);
 }
 
-/* Removed, expired and worthless ones go out of the index here. */
+static bool too_old(const struct cache_lookup *l, const struct question *q, int64_t now)
+{
+    return q->expires_s <= now - l->o.stale_s;
+}
+
+/* Removed and worthless ones go out of the index here, and expired ones once they are in the way of others or too old to be given even when
+ * no model answers. NULL: not for this look-up. */
 static const struct question *alive(struct cache_lookup *l, struct partition *p,
                                     const struct question *q, int64_t now)
 {
-    if (q && (q->expires_s <= now || (!q->judged && marks_void(l->c->marks, &q->scope)))) {
+    if (!q) return NULL;
+    bool old = too_old(l, q, now);
+    bool kept = l->searches <= 1 && q->expires_s + l->c->knobs.stale_if_error_s > now;
+    if ((old && !kept) || (!q->judged && marks_void(l->c->marks, &q->scope))) {
         partition_remove(p, q->id);
         return NULL;
     }
-    return q;
+    return old ? NULL : q;
 }
 
 static size_t near_texts(struct cache_lookup *l, struct near_text *out, int *place_of)
 {
     int64_t now = clock_wall_s();
     size_t n = 0, at[PLACES_MAX] = {0};
+    memset(l->n_alive, 0, sizeof l->n_alive);
     for (int p = 0; p < l->n_places; p++) /* nothing may be removed once pointers are taken */
         for (size_t i = 0; i < l->n_hits[p]; i++) {
             const struct question *q = partition_question(l->places[p], l->hits[p][i].id);
@@ -178,11 +199,13 @@ static size_t near_texts(struct cache_lookup *l, struct near_text *out, int *pla
                 best = p;
         if (best < 0) return n;
         const struct vector_hit *h = &l->hits[best][at[best]++];
-        const struct question *q = partition_question(l->places[best], h->id);
-        if (!q) continue;
+        const struct question *q = partition_question(l->places[best], h->id), *own = q;
+        if (!q || too_old(l, q, now) || l->n_alive[best] == l->wanted[best]) continue;
+        if (q->judged) own = partition_entry(l->places[best], q->entry);
+        l->n_alive[best]++;
         place_of[n] = best;
-        out[n++] = (struct near_text){q, q->judged ? partition_entry(l->places[best], q->entry) : q,
-                                      (double)h->score};
+        out[n++] =
+            (struct near_text){q, own && too_old(l, own, now) ? NULL : own, (double)h->score};
     }
 }
 
@@ -191,6 +214,19 @@ static bool text_vetoes(const struct cache_lookup *l, struct hash128 entry)
     for (size_t i = 0; i < l->n_vetoed; i++)
         if (hash_eq(l->vetoed[i], entry)) return true;
     return false;
+}
+
+static bool is_aside(const struct cache_lookup *l, struct hash128 entry)
+{
+    return marks_aside(l->c->marks, entry) == ASIDE_SET;
+}
+
+static void note_forbidden(const struct cache_lookup *l, struct chain_item *items, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        items[i].text_vetoed = text_vetoes(l, items[i].c.own->id);
+        items[i].set_aside = is_aside(l, items[i].c.own->id);
+    }
 }
 
 static int place_of_candidate(const struct near_text *texts, const int *place_of,
@@ -215,25 +251,59 @@ static void note_decision(struct cache_lookup *l, const struct chain_item *items
     for (size_t i = 0; i < n && !l->n_accepted; i++)
         if (items[i].step > CHAIN_PLACES && (!x || likelier(&items[i], x))) x = &items[i];
     if (!x || x->guard.same) return; /* explained word by word: nothing to learn */
-    recents_note(l->c->recents, &(struct recent){l->k->exact, x->c.own->id, x->view, x->hit});
+    recents_note(l->c->recents, &(struct recent){.question = l->k->exact,
+                                                 .entry = x->c.own->id,
+                                                 .text = recents_text(l->k->user_text),
+                                                 .view = x->view,
+                                                 .served = x->hit});
 }
 
-static void judge(struct cache_lookup *l)
+/* Did the search stop before it had as many as were wanted and may be used? */
+static bool is_crowded(const struct cache_lookup *l)
+{
+    for (int p = 0; p < l->n_places; p++)
+        if (l->n_alive[p] < l->wanted[p] && l->n_hits[p] >= l->wanted[p] + STALE_HITS_MAX)
+            return true;
+    return false;
+}
+
+/* The guards look at two texts once, also when the candidates are gathered again. */
+static void recall_guards(const struct cache_lookup *l, struct chain_item *items, size_t n)
+{
+    for (size_t i = 0; i < n && l->n_guarded; i++) {
+        struct hash128 text = hash_bytes(0, items[i].c.q->text);
+        for (size_t k = 0; k < l->n_guarded && !items[i].guarded; k++)
+            if (hash_eq(l->guarded[k].text, text)) {
+                items[i].guarded = true;
+                items[i].guard = l->guarded[k].verdict;
+            }
+    }
+}
+
+static void keep_guards(struct cache_lookup *l, const struct chain_item *items, size_t n)
+{
+    l->n_guarded = 0;
+    for (size_t i = 0; i < n; i++)
+        if (items[i].checked)
+            l->guarded[l->n_guarded++] =
+                (struct guarded){hash_bytes(0, items[i].c.q->text), items[i].guard};
+}
+
+void lookup_judge(struct cache_lookup *l)
 {
     struct cache *c = l->c;
     struct near_text texts[PLACES_MAX * HITS_OF_PLACE_MAX];
     int place_of[PLACES_MAX * HITS_OF_PLACE_MAX];
     struct candidate found[CANDIDATES_MAX];
-    struct chain_item items[CANDIDATES_MAX] = {0};
+    struct chain_item items[2 * CANDIDATES_MAX] = {0}; /* stored ones, then those coming */
     size_t order[CANDIDATES_MAX];
-    size_t n_texts = near_texts(l, texts, place_of), n_hits = 0;
-    for (int p = 0; p < l->n_places; p++)
-        n_hits += l->n_hits[p];
-    if (n_texts < n_hits && l->searches < SEARCHES_MAX) { /* what has expired took places */
-        search(l);
+    size_t n_texts = near_texts(l, texts, place_of);
+    if (l->searches < SEARCHES_MAX && is_crowded(l)) { /* what has expired took places */
+        lookup_search(l);
         return;
     }
     size_t n = candidates_gather(texts, n_texts, found, (size_t)l->knobs.top_k);
+    if (l->o.coming == COMING_ONLY) n = 0;
     struct chain_rules rules = {.guard = c->guard,
                                 .knobs = &l->knobs,
                                 .policy = policy_with(&c->shipped, &l->knobs),
@@ -242,14 +312,25 @@ static void judge(struct cache_lookup *l)
                                 .ns = l->k->ns,
                                 .has_verifier = c->verifier != NULL};
     lookup_say(l, n ? "below_floor" : "empty");
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         items[i].c = found[i];
-        items[i].text_vetoed = text_vetoes(l, found[i].own->id);
+    size_t n_coming = coming_gather(l, texts, n_texts, items + n);
+    note_forbidden(l, items, n + n_coming);
+    recall_guards(l, items, n + n_coming);
+    size_t open = chain_screen(&rules, l->k->user_text, items, n) +
+                  chain_screen(&rules, l->k->user_text, items + n, n_coming);
+    if (open && opinions_ask(l, items, n + n_coming, lookup_judge)) {
+        keep_guards(l, items, n + n_coming);
+        return; /* and once more with what it says */
     }
-    size_t open = chain_screen(&rules, l->k->user_text, items, n);
-    if (open && opinions_ask(l, items, n, judge)) return; /* and once more with what it says */
-    opinions_fill(l, items, n);
+    opinions_fill(l, items, n + n_coming);
     l->n_accepted = chain_settle(&rules, items, n, order);
+    if (!l->n_accepted && n_coming) {
+        size_t n_hits = chain_settle(&rules, items + n, n_coming, order);
+        for (size_t i = 0; i < n_coming; i++)
+            count_step(c, &items[n + i]);
+        if (coming_serve(l, items + n, order, n_hits)) return;
+    }
     for (size_t i = 0; i < l->n_accepted; i++) {
         const struct chain_item *x = &items[order[i]];
         l->accepted[i] = (struct accepted){.id = x->c.own->id,
@@ -274,46 +355,6 @@ static void judge(struct cache_lookup *l)
         near_miss(l, items, n);
 }
 
-/* --- searching */
-static void run_search(void *arg) /* a worker */
-{
-    struct cache_lookup *l = arg;
-    for (int i = 0; i < l->n_places; i++) {
-        size_t judged = partition_judged(l->places[i]), extra = HITS_OF_PLACE_MAX - CANDIDATES_MAX;
-        size_t k = (size_t)l->knobs.top_k + (judged < extra ? judged : extra);
-        l->n_hits[i] = partition_search(l->places[i], l->vec, k, l->hits[i]);
-    }
-}
-
-static void searched(void *arg, bool cancelled)
-{
-    struct cache_lookup *l = arg;
-    l->pending--;
-    if (!l->cb)
-        lookup_settle(l);
-    else if (cancelled)
-        lookup_miss(l, "search_cancelled");
-    else
-        judge(l);
-}
-
-static void search(struct cache_lookup *l)
-{
-    size_t n = 0;
-    l->searches++;
-    for (int i = 0; i < l->n_places; i++)
-        n += partition_count(l->places[i]);
-    if (l->c->workers && n > SEARCH_INLINE_MAX) {
-        l->pending++;
-        if (workers_submit(l->c->workers, l->c->loop, run_search, searched, l) == OK) return;
-        l->pending--;
-        lookup_miss(l, "busy");
-        return;
-    }
-    run_search(l);
-    judge(l);
-}
-
 /* --- the same text, or all words of it explained: no vector needed */
 static void forbid(struct cache_lookup *l, const struct question *q)
 {
@@ -332,9 +373,21 @@ static bool same_words(const struct cache_lookup *l, const struct question *q)
 static void accept_text(struct cache_lookup *l, int place, const struct question *q)
 {
     if (l->n_accepted == CANDIDATES_MAX || (!q->entry.hi && !q->entry.lo)) return;
+    bool own = !q->judged && !hash_eq(partition_key(l->places[place]), l->k->partition) &&
+               str_eq(q->text, l->k->user_text);
+    if (!own && !knobs_same_words(&l->knobs, q->judged)) return;
     struct accepted *a = &l->accepted[l->n_accepted++];
     *a = (struct accepted){.id = q->entry, .place = place, .similarity = 1};
-    snprintf(a->reason, sizeof a->reason, "%s", q->judged ? "semantic:wording" : "semantic:same");
+    snprintf(a->reason, sizeof a->reason, "%s",
+             own         ? "curated"
+             : q->judged ? "semantic:wording"
+                         : "semantic:same");
+}
+
+void lookup_note_text(struct cache_lookup *l, int place, const struct question *q)
+{
+    forbid(l, q);
+    accept_text(l, place, q);
 }
 
 static void drop_forbidden(struct cache_lookup *l)
@@ -345,7 +398,9 @@ static void drop_forbidden(struct cache_lookup *l)
         struct accepted a = l->accepted[i];
         struct partition *p = l->places[a.place];
         const struct question *own = alive(l, p, partition_entry(p, a.id), now);
-        if (own && own->trust >= l->knobs.trust_min && !(l->knobs.vetoes && text_vetoes(l, a.id)))
+        bool aside = !strcmp(a.reason, "semantic:same") && is_aside(l, a.id);
+        if (own && !aside && own->trust >= l->knobs.trust_min &&
+            !(l->knobs.vetoes && text_vetoes(l, a.id)))
             l->accepted[kept++] = a;
     }
     l->n_accepted = kept;
@@ -373,23 +428,9 @@ static void explain_texts(struct cache_lookup *l)
     }
 }
 
-/* True when some entry's answer is on its way. */
-static bool try_texts(struct cache_lookup *l)
+bool lookup_serve_texts(struct cache_lookup *l)
 {
-    uint64_t normal = guard_normal(l->c->guard, l->k->user_text);
-    l->texts_tried = true;
-    for (int i = 0; i < l->n_places; i++) {
-        struct partition_walk walk = {0};
-        const struct question *q;
-        while ((q = partition_same_text(l->places[i], l->k->user_text, normal, &walk))) {
-            if (!same_words(l, q)) continue;
-            forbid(l, q);
-            accept_text(l, i, q);
-        }
-    }
     drop_forbidden(l);
-    /* a client that wants a least similarity gets it measured */
-    if (!l->knobs.same_words || l->o.threshold_min > 0) l->n_accepted = 0;
     if (!l->n_accepted) return false;
     if (l->o.explain)
         explain_texts(l);
@@ -397,6 +438,23 @@ static bool try_texts(struct cache_lookup *l)
         metric_add(l->c->m.texts, 1);
     next_answer(l);
     return true;
+}
+
+static bool try_texts(struct cache_lookup *l)
+{
+    uint64_t normal = guard_normal(l->c->guard, l->k->user_text);
+    l->texts_tried = true;
+    for (int i = 0; i < l->n_places; i++) {
+        struct partition_walk walk = {0};
+        const struct question *q;
+        while ((q = partition_same_text(l->places[i], l->k->user_text, normal, &walk)))
+            if (same_words(l, q)) lookup_note_text(l, i, q);
+    }
+    /* a client that wants a least similarity gets it measured; without same_words so is the equal curated text, which accept_text
+     * lets through for the curated step */
+    if (!l->knobs.same_words || l->o.threshold_min > 0 || l->o.coming == COMING_ONLY)
+        l->n_accepted = 0;
+    return lookup_serve_texts(l);
 }
 
 /* --- the vector and the partitions, whichever comes first */
@@ -417,7 +475,7 @@ static void got_vector(void *arg, enum err code, const float *vec)
     }
     l->vec = xmalloc(l->c->dim * sizeof *vec);
     memcpy(l->vec, vec, l->c->dim * sizeof *vec);
-    search(l);
+    lookup_search(l);
 }
 
 static void embed(struct cache_lookup *l)
@@ -439,51 +497,21 @@ static void go_on(struct cache_lookup *l)
         empty = empty && !partition_count(l->places[i]);
         complete = complete && partition_state(l->places[i]) == PARTITION_LOADED;
     }
-    if (empty)
+    if (empty && !coming_any(l))
         lookup_miss(l, complete ? "empty" : "index_loading");
     else if (l->texts_tried || !try_texts(l))
         embed(l);
 }
 
-static void partition_ready(void *arg)
+static void not_loaded(struct cache_lookup *l)
 {
-    struct cache_lookup *l = arg;
-    l->pending--;
-    if (!l->cb)
-        lookup_settle(l);
-    else if (l->loads && !--l->loads) { /* else patience is over */
-        loop_timer_stop(l->patience);
-        go_on(l);
-    }
-}
-
-static void out_of_patience(void *arg)
-{
-    struct cache_lookup *l = arg;
-    if (!l->cb || !l->loads) return;
-    l->loads = 0;
     lookup_miss(l, "index_loading"); /* what is not there yet might forbid what is */
-}
-
-static bool take_places(struct cache_lookup *l)
-{
-    const struct hash128 keys[PLACES_MAX] = {l->k->curated[0], l->k->curated[1], l->k->partition};
-    for (int i = 0; i < PLACES_MAX; i++) {
-        struct partition *p =
-            keys[i].hi || keys[i].lo ? partitions_get(l->c->partitions, keys[i], true) : NULL;
-        if (!p) continue;
-        partition_ref(p);
-        l->places[l->n_places++] = p;
-        if (!l->c->redis && partition_state(p) == PARTITION_PARTIAL)
-            partition_set_state(p, PARTITION_LOADED);
-    }
-    return l->n_places > 0;
 }
 
 void lookup_similar(struct cache_lookup *l)
 {
     struct cache *c = l->c;
-    if (l->o.skip_semantic || !l->knobs.semantic || !c->partitions) {
+    if (l->o.skip_semantic || !l->knobs.semantic || !c->embedder) {
         if (!l->found.reason[0])
             lookup_say(l, l->o.skip_semantic || !l->knobs.semantic ? "no_entry"
                                                                    : "skipped:no_embedder");
@@ -500,22 +528,10 @@ void lookup_similar(struct cache_lookup *l)
         lookup_finish(l);
         return;
     }
-    if (!take_places(l)) {
+    lookup_take_curated(l);
+    lookup_take_place(l, l->k->partition);
+    if (!l->n_places)
         lookup_miss(l, "index_unavailable");
-        return;
-    }
-    for (int i = 0; i < l->n_places; i++) {
-        if (partition_state(l->places[i]) == PARTITION_LOADED) continue;
-        l->pending++;
-        l->loads++;
-        if (!cache_await_partition(c, l->places[i], partition_ready, l))
-            l->pending--, l->loads--; /* Redis is away: what is here must do */
-    }
-    if (!l->loads) {
-        go_on(l);
-        return;
-    }
-    loop_timer_free(l->patience);
-    l->patience = loop_timer_new(c->loop, out_of_patience, l);
-    loop_timer_arm(l->patience, (uint64_t)c->o.redis_deadline_ms);
+    else
+        lookup_await_places(l, go_on, not_loaded);
 }

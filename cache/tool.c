@@ -35,7 +35,8 @@ static int unfold_compare(int argc, char **argv, const char **out, int max)
 
 static bool takes_value(const struct conf *c, const char *word)
 {
-    static const char *const flags[] = {"--json", "--help", "--dry-run", "--help-markdown"};
+    static const char *const flags[] = {"--json", "--help", "--dry-run", "--remove",
+                                        "--help-markdown"};
     (void)c;
     if (strchr(word, '=')) return false;
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
@@ -82,9 +83,10 @@ bool tool_args(struct conf *c, const char *usage, int argc, char **argv, const c
     return false;
 }
 
-bool tool_open(struct tool *t, const char *name, const char *model, int threads)
+bool tool_open(struct tool *t, const char *name, const char *model, const char *net, int threads)
 {
-    struct embedder_options o = {.n_threads = threads, .batch_tokens_max = 1024};
+    struct embedder_options o = {
+        .n_threads = threads, .batch_tokens_max = 1024, .pair_net = net[0] ? net : NULL};
     struct errmsg e = {0};
     *t = (struct tool){.guard = guard_new()};
     if (model[0] && strcmp(model, "none") && embedder_open(&t->embedder, model, &o, &e) != OK) {

@@ -17,8 +17,9 @@ struct tool {
     struct verifier *verifier; /* NULL = the encoder has none */
     struct policy shipped;
 };
-/* model: a file or URL, "" or "none". False: said why. */
-MUST bool tool_open(struct tool *t, const char *name, const char *model, int threads);
+/* model: a file or URL, "" or "none". net: a file of retrained verifier weights, "" = the shipped ones. False: said why. */
+MUST bool tool_open(struct tool *t, const char *name, const char *model, const char *net,
+                    int threads);
 void tool_close(struct tool *t);
 /* "threshold_en=0.9,mode=bound" into *k; guards=no switches all guards off. False: said why. */
 MUST bool tool_knobs(struct cache_knobs *k, const char *name, struct str settings);

@@ -113,10 +113,11 @@ void verifier_free(struct verifier *vf)
 
 /* ---- judging ---- */
 
-const char *verifier_refuses(const struct guard_verdict *v)
+const char *verifier_refuses(const struct guard_verdict *v, bool likeness)
 {
+    uint32_t hard = likeness ? v->hard : v->hard & ~v->hard_by_likeness;
     for (int i = 0; guard_names[i]; i++)
-        if (v->hard & 1u << i) return guard_names[i];
+        if (hard & 1u << i) return guard_names[i];
     return NULL;
 }
 
@@ -138,6 +139,23 @@ double verifier_probability(const struct verifier *vf, const struct verifier_vie
     for (int i = 0; guard_names[i]; i++)
         if (v->fired & 1u << i) z += l->guard[i];
     return isfinite(z) ? 1 / (1 + exp(-z)) : 0;
+}
+
+static double first_look(const struct verifier *vf, const struct verifier_view *x)
+{
+    struct verifier_view first = *x;
+    first.has_joint = false;
+    return verifier_probability(vf, &first);
+}
+
+bool verifier_is_hopeless(const struct verifier *vf, const struct verifier_view *x)
+{
+    return first_look(vf, x) < verifier_thresholds_of(vf, x->guard->language)->first;
+}
+
+double verifier_judge(const struct verifier *vf, const struct verifier_view *x)
+{
+    return verifier_is_hopeless(vf, x) ? first_look(vf, x) : verifier_probability(vf, x);
 }
 
 const struct verifier_thresholds *verifier_thresholds_of(const struct verifier *vf, char language)

@@ -1,14 +1,13 @@
 /* verifier.h - how likely is it that the answer to one question also answers another? Weighs what the pair net, the vectors and the
- * guards say into one calibrated probability. Two looks: the first costs next to nothing (sketches stored with the entries), the second
+ * guards say into one calibrated probability. Two looks: the first costs next to nothing (sketches remembered beside vectors), the second
  * runs both questions through the net together and is only asked about candidates the first lets through.
  *
  *   guard_check(..)                                     v.same: the answer may be used, no verifier needed
- *   if ((name = verifier_refuses(&v))) ..               refused by a hard guard, whatever else
+ *   if ((name = verifier_refuses(&v, true))) ..               refused by a hard guard, whatever else
  *   embedder_score(em, sketch_q, sketch_e, cosine, &x.alone)     not OK: no opinion, so no hit
- *   p = verifier_probability(vf, &x)                    x.has_joint false
- *   if (p < verifier_thresholds_of(vf, language)->first)         a miss, no second look
+ *   if (verifier_is_hopeless(vf, &x)) ..                a miss, no second look
  *   embedder_compare(em, query, candidates..)           x.joint, x.has_joint = true
- *   p = verifier_probability(vf, &x); a hit from ->hit on        policies may ask for more
+ *   p = verifier_judge(vf, &x); a hit from ->hit on              policies may ask for more
  *
  * Thresholds are calibrated per request: for the best of the three nearest candidates. Weights and thresholds come with the net
  * (embedder_calibration), so that retrained ones replace all of it at once.
@@ -32,10 +31,17 @@ struct verifier_view {
     float joint; /* embedder_compare */
 };
 
-/* The guard that refuses whatever the verifier would say, NULL = none. */
-const char *verifier_refuses(const struct guard_verdict *v);
+/* The guard that refuses whatever the verifier would say, NULL = none. likeness: so do those that are hard because most of the words are
+ * the same (guard_verdict.hard_by_likeness). */
+const char *verifier_refuses(const struct guard_verdict *v, bool likeness);
 /* 0..1; 0 when a number is not finite. Takes the hard guards as any other: ask verifier_refuses first. */
 double verifier_probability(const struct verifier *vf, const struct verifier_view *x);
+
+/* After the first look, whatever x says of the second: not worth one. */
+bool verifier_is_hopeless(const struct verifier *vf, const struct verifier_view *x);
+/* The probability that decides: of the second look where the first allows one, so that nothing hangs on whether the first was taken
+ * beforehand or comes with the second; else of the first. */
+double verifier_judge(const struct verifier *vf, const struct verifier_view *x);
 
 struct verifier_thresholds {
     double first; /* below it after the first look: not worth a second */

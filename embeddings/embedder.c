@@ -4,13 +4,14 @@
 #include "embeddings/embedder_private.h"
 
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/timed_wait.h"
 
 enum {
     BATCH_MAX = 1024,
+    COMPARED_AT_ONCE = 8, /* before texts get their turn */
     BYTES_PER_TOKEN =
         3, /* to foresee a text's tokens: Chinese has about 3 bytes a token, English 4 to 5 */
 };
@@ -54,7 +55,7 @@ static void refuse(const struct embedder *em, const struct request *r, enum err 
     if (r->compared)
         r->compared(r->arg, code, NULL, 0);
     else
-        r->done(r->arg, code, NULL, em->dim);
+        r->done(r->arg, code, NULL, em->dim, false);
 }
 
 /* ---- the watcher ---- */
@@ -97,10 +98,7 @@ static void wait_until(struct embedder *em, uint64_t at_ms)
         pthread_cond_wait(&em->clock, &em->lock);
         return;
     }
-    struct timespec ts = {.tv_sec = (time_t)(at_ms / 1000),
-                          .tv_nsec = (long)(at_ms % 1000) * 1000000};
-    (void)pthread_cond_timedwait(&em->clock, &em->lock,
-                                 &ts); /* on the monotonic clock, as clock_ms */
+    (void)timed_wait(&em->clock, &em->lock, at_ms * 1000); /* clock_ms is of the same clock */
 }
 
 static void *watch(void *arg)
@@ -125,19 +123,29 @@ static void *watch(void *arg)
 
 /* ---- the compute thread ---- */
 
-/* Fills running from the queue: one comparison, or as many texts as one pass takes, at least one. */
+static bool waits(const struct embedder *em, bool compared)
+{
+    for (const struct request *r = em->first; r; r = r->next)
+        if ((r->compared != NULL) == compared) return true;
+    return false;
+}
+
+/* Fills running from the queue: some comparisons, or as many texts as one pass takes, at least one; in turn where both wait, the
+ * comparisons first: they take less, and whoever waits for one has waited for his text already. */
 static void take_batch(struct embedder *em)
 {
-    int tokens = 0;
+    bool comparing = waits(em, true) && (!em->has_compared || !waits(em, false));
+    int tokens = 0, most = comparing ? COMPARED_AT_ONCE : em->opt.batch_max;
     em->n_running = 0;
-    while (em->first && em->n_running < em->opt.batch_max) {
-        struct request *r = em->first;
+    em->has_compared = comparing;
+    for (struct request *r = em->first, *next; r && em->n_running < most; r = next) {
         int foreseen = (int)(r->text.n / BYTES_PER_TOKEN) + 2;
-        if (em->n_running && (r->compared || tokens + foreseen > em->opt.batch_tokens_max)) break;
+        next = r->next;
+        if ((r->compared != NULL) != comparing) continue;
+        if (!comparing && em->n_running && tokens + foreseen > em->opt.batch_tokens_max) break;
         tokens += foreseen;
         queue_remove(em, r);
         em->running[em->n_running++] = r;
-        if (r->compared) break;
     }
 }
 
@@ -187,48 +195,69 @@ static int compute(struct embedder *em, int n_texts)
     return computed;
 }
 
+static bool has_another(const struct embedder *em, const bool *due, int i)
+{
+    for (int k = i + 1; k < em->n_running; k++)
+        if (due[k] && em->running[k]->done == em->running[i]->done) return true;
+    return false;
+}
+
 /* Answers every running request that has not expired. The lock is held on entry and exit, not during callbacks. */
 static void answer(struct embedder *em)
 {
     int n = em->n_running;
+    bool *due = em->due;
     for (int i = 0; i < n; i++) {
         struct request *r = em->running[i];
-        if (r->expired) continue;
+        due[i] = !r->expired;
         r->expired = true; /* the watcher must leave it alone from here on */
-        enum err code = em->status[em->slot[i]];
-        if (code)
+        if (!due[i]) continue;
+        if (em->status[em->slot[i]])
             em->stats.refused_text++;
         else
             em->stats.answered++;
-        pthread_mutex_unlock(&em->lock);
-        r->done(r->arg, code, code ? NULL : em->vectors + (size_t)em->slot[i] * em->record,
-                em->dim);
-        pthread_mutex_lock(&em->lock);
     }
+    pthread_mutex_unlock(&em->lock);
+    for (int i = 0; i < n; i++) {
+        if (!due[i]) continue;
+        const struct request *r = em->running[i];
+        enum err code = em->status[em->slot[i]];
+        const float *record = em->vectors + (size_t)em->slot[i] * em->record;
+        r->done(r->arg, code, code ? NULL : record, em->dim, has_another(em, due, i));
+    }
+    pthread_mutex_lock(&em->lock);
     em->n_running = 0;
     for (int i = 0; i < n; i++)
         embedder_request_free(em->running[i]);
 }
 
-/* The comparison in running[0]. The lock is held on entry and exit. */
-static void run_comparison(struct embedder *em)
+/* One comparison. The lock is held on entry and exit. */
+static void compare(struct embedder *em, struct request *r)
 {
-    struct request *r = em->running[0];
     const struct comparison *c = r->against;
     struct embedder_opinion opinions[EMBEDDER_COMPARE_MAX];
+    if (r->expired) return;
     pthread_mutex_unlock(&em->lock);
-    enum err code = text_source_joint(em->source, r->text, c->text, c->n, c->cosine, opinions);
+    enum err code =
+        text_source_joint(em->source, r->text, c->text, c->n, c->cosine, c->tokens, opinions);
     pthread_mutex_lock(&em->lock);
     em->stats.compared += code ? 0 : (uint64_t)c->n;
-    if (!r->expired) {
-        r->expired = true;
-        em->stats.answered++;
-        pthread_mutex_unlock(&em->lock);
-        r->compared(r->arg, code, code ? NULL : opinions, code ? 0 : c->n);
-        pthread_mutex_lock(&em->lock);
-    }
+    if (r->expired) return;
+    r->expired = true;
+    em->stats.answered++;
+    pthread_mutex_unlock(&em->lock);
+    r->compared(r->arg, code, code ? NULL : opinions, code ? 0 : c->n);
+    pthread_mutex_lock(&em->lock);
+}
+
+static void run_comparisons(struct embedder *em)
+{
+    int n = em->n_running;
+    for (int i = 0; i < n; i++)
+        compare(em, em->running[i]);
     em->n_running = 0;
-    embedder_request_free(r);
+    for (int i = 0; i < n; i++)
+        embedder_request_free(em->running[i]);
 }
 
 static void run_batch(struct embedder *em)
@@ -236,7 +265,7 @@ static void run_batch(struct embedder *em)
     int n_remembered;
     take_batch(em);
     if (em->running[0]->compared) {
-        run_comparison(em);
+        run_comparisons(em);
         return;
     }
     int n_texts = distinct_texts(em, &n_remembered);
@@ -314,13 +343,9 @@ static enum err fill_options(struct embedder_options *o, struct errmsg *e)
 
 static void start_threads(struct embedder *em)
 {
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&em->lock, NULL);
-    pthread_cond_init(&em->work, &monotonic);
-    pthread_cond_init(&em->clock, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    pthread_cond_init(&em->work, NULL);
+    timed_cond_init(&em->clock);
     bool ok = !pthread_create(&em->computer, NULL, compute_loop, em) &&
               !pthread_create(&em->watcher, NULL, watch, em);
     ASSERT(ok); /* start-up; a process that may not have two more threads cannot serve */
@@ -336,7 +361,7 @@ enum err embedder_open(struct embedder **out, const char *path, const struct emb
     if (code) return code;
     if ((code = text_source_open(&source, path, &o, e))) return code;
     struct embedder *em = xcalloc(1, sizeof *em);
-    size_t n = (size_t)o.batch_max;
+    size_t n = (size_t)(o.batch_max > COMPARED_AT_ONCE ? o.batch_max : COMPARED_AT_ONCE);
     em->opt = o;
     em->opt.isa = em->opt.key = em->opt.pair_net = NULL; /* borrowed for the call only */
     em->source = source;
@@ -348,6 +373,7 @@ enum err embedder_open(struct embedder **out, const char *path, const struct emb
     em->texts = xcalloc(n, sizeof *em->texts);
     em->slot = xcalloc(n, sizeof *em->slot);
     em->status = xcalloc(n, sizeof *em->status);
+    em->due = xcalloc(n, sizeof *em->due);
     em->vectors = xcalloc(n * em->record, sizeof *em->vectors);
     start_threads(em);
     *out = em;
@@ -373,6 +399,7 @@ void embedder_close(struct embedder *em)
     mem_free(em->texts);
     mem_free(em->slot);
     mem_free(em->status);
+    mem_free(em->due);
     mem_free(em->vectors);
     mem_free(em);
 }

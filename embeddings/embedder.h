@@ -1,6 +1,6 @@
 /* embedder.h - text -> unit vector, asynchronously, with the encoder of a GGUF file or a remote server. Owns it and two threads: one
- * computes, one watches deadlines. Everything queued while a pass runs is taken into the next one together (micro-batching);
- * equal texts are computed once; recent texts are remembered.
+ * computes, one watches deadlines. Everything queued while a pass runs is taken into the next one together (micro-batching),
+ * comparisons and texts in turn; equal texts are computed once; recent texts are remembered.
  * Refuses to queue without end: past queue_max a text is turned away at once. Knows no cache and no index.
  * Threading: every function from any thread but open and close. Callbacks run on a thread of the embedder, possibly
  * before embedder_submit has returned; they must hand over and return (loop_post), and may not call embedder_close. */
@@ -39,8 +39,9 @@ const char *embedder_id(const struct embedder *em);
 int embedder_max_tokens(const struct embedder *em);
 
 /* code OK: vector f32[dim], borrowed during the call. ERR_TIMEOUT, ERR_CANCELLED, ERR_TOO_LARGE (over the model's window),
- * ERR_UNSUPPORTED (too many unknown pieces), ERR_CORRUPT: vector NULL. */
-typedef void embedder_done(void *arg, enum err code, const float *vector, size_t dim);
+ * ERR_UNSUPPORTED (too many unknown pieces), ERR_CORRUPT: vector NULL. more: this very function is called again from this thread before it
+ * does anything else (a pass has several texts), so that what is handed over can be handed over together. */
+typedef void embedder_done(void *arg, enum err code, const float *vector, size_t dim, bool more);
 
 /* OK: done is called exactly once, by the deadline or a few milliseconds later. ERR_FULL, ERR_TOO_LARGE (bytes), ERR_CLOSED: it
  * is never called. text is copied. deadline_ms 0 = the option's. */
@@ -83,9 +84,16 @@ struct embedder_opinion {
 bool embedder_can_compare(const struct embedder *em);
 typedef void embedder_compared(void *arg, enum err code, const struct embedder_opinion *opinions,
                                int n);
+/* tokens: of b[n], as embedder_recall_tokens gave them once; copied. NULL, or empty where they are not at hand. */
 MUST enum err embedder_compare(struct embedder *em, struct str a, const struct str *b,
-                               const double *cosines, int n, int deadline_ms,
-                               embedder_compared *done, void *arg);
+                               const double *cosines, const struct str *tokens, int n,
+                               int deadline_ms, embedder_compared *done, void *arg);
+/* What a comparison needs of a text seen lately, to be stored with it so that nobody computes it again: bytes written, 0 = not
+ * remembered. fit: were such bytes made with these weights? */
+enum { EMBEDDER_TOKENS_BYTES = 16384 };
+size_t embedder_recall_tokens(struct embedder *em, struct str text,
+                              uint8_t out[EMBEDDER_TOKENS_BYTES]);
+bool embedder_tokens_fit(const struct embedder *em, struct str bytes);
 
 struct embedder_stats {
     uint64_t submitted, answered, memo_hits, timeouts, refused_full, refused_text,
@@ -94,6 +102,7 @@ struct embedder_stats {
     uint64_t passes, pass_texts,
         pass_us;              /* sums over all passes, texts computed in them, time they took */
     int queued, memo_entries; /* now */
+    size_t memo_bytes;        /* vectors, sketches and tokens remembered */
 };
 void embedder_stats_read(struct embedder *em, struct embedder_stats *out);
 

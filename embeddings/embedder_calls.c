@@ -1,4 +1,5 @@
 /* embedder_calls.c - what others call: handing over texts and pairs, remembered vectors, waiting versions. See embedder.h. */
+#include <assert.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -53,14 +54,15 @@ bool embedder_can_compare(const struct embedder *em)
 }
 
 enum err embedder_compare(struct embedder *em, struct str a, const struct str *b,
-                          const double *cosines, int n, int deadline_ms, embedder_compared *done,
-                          void *arg)
+                          const double *cosines, const struct str *tokens, int n, int deadline_ms,
+                          embedder_compared *done, void *arg)
 {
-    size_t n_bytes = 0;
+    size_t n_bytes = 0, n_tokens = 0;
     ASSERT(n >= 1 && n <= EMBEDDER_COMPARE_MAX);
     if (!embedder_can_compare(em)) return ERR_UNSUPPORTED;
     for (int i = 0; i < n; i++)
-        n_bytes += b[i].n;
+        n_bytes += b[i].n, n_tokens += tokens ? tokens[i].n : 0;
+    if (n_tokens > (size_t)n * EMBEDDER_TOKENS_BYTES) return ERR_TOO_LARGE;
     if (a.n > em->opt.text_bytes_max || n_bytes > em->opt.text_bytes_max * (size_t)n)
         return ERR_TOO_LARGE;
     struct request *r = xcalloc(1, sizeof *r);
@@ -68,7 +70,7 @@ enum err embedder_compare(struct embedder *em, struct str a, const struct str *b
     r->compared = done;
     r->arg = arg;
     c->n = n;
-    c->bytes = xmalloc(n_bytes + 1);
+    c->bytes = xmalloc(n_bytes + n_tokens + 1);
     n_bytes = 0;
     for (int i = 0; i < n; i++) {
         if (b[i].n) memcpy(c->bytes + n_bytes, b[i].p, b[i].n);
@@ -76,7 +78,24 @@ enum err embedder_compare(struct embedder *em, struct str a, const struct str *b
         c->cosine[i] = cosines[i];
         n_bytes += b[i].n;
     }
+    for (int i = 0; tokens && i < n; i++) {
+        if (tokens[i].n) memcpy(c->bytes + n_bytes, tokens[i].p, tokens[i].n);
+        c->tokens[i] = (struct str){c->bytes + n_bytes, tokens[i].n};
+        n_bytes += tokens[i].n;
+    }
     return submit(em, r, a, deadline_ms);
+}
+
+size_t embedder_recall_tokens(struct embedder *em, struct str text,
+                              uint8_t out[EMBEDDER_TOKENS_BYTES])
+{
+    static_assert((int)EMBEDDER_TOKENS_BYTES >= (int)PAIR_PACKED_MAX, "one holds the other");
+    return text_source_recall_tokens(em->source, text, out);
+}
+
+bool embedder_tokens_fit(const struct embedder *em, struct str bytes)
+{
+    return text_source_tokens_fit(em->source, bytes);
 }
 
 size_t embedder_sketch_bytes(const struct embedder *em)
@@ -138,10 +157,10 @@ struct waiter {
     void *sketch;
 };
 
-static void wake_waiter(void *arg, enum err code, const float *vector, size_t dim)
+static void wake_waiter(void *arg, enum err code, const float *vector, size_t dim, bool more)
 {
     struct waiter *w = arg;
-    (void)dim;
+    (void)dim, (void)more;
     pthread_mutex_lock(&w->lock);
     w->code = code;
     if (!code) copy_record(w->em, vector, w->out, w->sketch);
@@ -180,5 +199,7 @@ void embedder_stats_read(struct embedder *em, struct embedder_stats *out)
     *out = em->stats;
     out->queued = em->n_queued;
     out->memo_entries = embedder_memo_entries(em->memo);
+    out->memo_bytes = embedder_memo_bytes(em->memo);
     pthread_mutex_unlock(&em->lock);
+    out->memo_bytes += text_source_tokens_bytes(em->source);
 }

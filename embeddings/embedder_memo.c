@@ -14,10 +14,12 @@ struct entry {
     size_t n;
     char *text;  /* [n] */
     void *bytes; /* what was computed */
+    size_t n_bytes;
 };
 
 struct embedder_memo {
     int entries_max, n_entries;
+    size_t entry_bytes;
     uint64_t seed;    /* texts come from outside: nobody may aim at one bucket */
     size_t n_buckets; /* power of two */
     struct entry **buckets;
@@ -95,6 +97,11 @@ const void *embedder_memo_get(struct embedder_memo *m, struct str text)
     return x->bytes;
 }
 
+static size_t held(const struct entry *x)
+{
+    return sizeof *x + x->n + 1 + x->n_bytes + 48; /* 48: the allocator's, for three blocks */
+}
+
 static void drop_oldest(struct embedder_memo *m)
 {
     struct entry *x = m->oldest, **at = &m->buckets[x->hash & (m->n_buckets - 1)];
@@ -102,6 +109,7 @@ static void drop_oldest(struct embedder_memo *m)
         at = &(*at)->chain;
     *at = x->chain;
     list_remove(m, x);
+    m->entry_bytes -= held(x);
     entry_free(x);
     m->n_entries--;
 }
@@ -121,10 +129,17 @@ void embedder_memo_put(struct embedder_memo *m, struct str text, const void *byt
     x->chain = *bucket;
     *bucket = x;
     list_push(m, x);
+    x->n_bytes = n_bytes;
+    m->entry_bytes += held(x);
     m->n_entries++;
 }
 
 int embedder_memo_entries(const struct embedder_memo *m)
 {
     return m->n_entries;
+}
+
+size_t embedder_memo_bytes(const struct embedder_memo *m)
+{
+    return sizeof *m + m->n_buckets * sizeof *m->buckets + m->entry_bytes;
 }

@@ -15,5 +15,6 @@ const void *embedder_memo_get(struct embedder_memo *m, struct str text);
 /* Copies both. A text that is there already keeps what it has. */
 void embedder_memo_put(struct embedder_memo *m, struct str text, const void *bytes, size_t n_bytes);
 int embedder_memo_entries(const struct embedder_memo *m);
+size_t embedder_memo_bytes(const struct embedder_memo *m); /* held in all */
 
 #endif

@@ -22,6 +22,7 @@ struct request {
 struct comparison {
     int n;
     struct str text[EMBEDDER_COMPARE_MAX];
+    struct str tokens[EMBEDDER_COMPARE_MAX];
     char *bytes; /* of all of them */
     double cosine[EMBEDDER_COMPARE_MAX];
 };
@@ -39,6 +40,7 @@ struct embedder {
     int n_queued;
     struct request **running; /* [batch_max], n_running of them */
     int n_running;
+    bool has_compared;   /* the last pass was one of comparisons */
     uint64_t watched_ms; /* the watcher sleeps until then; UINT64_MAX = no deadline */
     struct embedder_memo *memo;
     struct embedder_stats stats;
@@ -47,6 +49,7 @@ struct embedder {
     struct str *texts;
     int *slot; /* request -> place among the distinct texts */
     enum err *status;
+    bool *due;      /* request -> to be answered */
     float *vectors; /* [batch_max][record] */
 };
 

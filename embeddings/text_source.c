@@ -2,6 +2,7 @@
 #include "embeddings/text_source.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,6 +22,7 @@ struct text_source {
     size_t dim, sketch_bytes, record;
     char why[240];
     struct embedder_memo *tokens; /* NULL without a joint net */
+    pthread_mutex_t lock; /* of tokens: what is borrowed from it stays, as only compute puts */
 
     /* scratch of text_source_compute, grown to n_max texts */
     int n_max;
@@ -61,6 +63,7 @@ enum err text_source_open(struct text_source **out, const char *path,
 {
     struct text_source *s = xcalloc(1, sizeof *s);
     *out = NULL;
+    pthread_mutex_init(&s->lock, NULL);
     enum err code =
         http_is_url(path) ? remote_open(&s->remote, path, o->key, e) : open_encoder(s, path, o, e);
     if (code) {
@@ -80,6 +83,7 @@ void text_source_close(struct text_source *s)
 {
     if (!s) return;
     embedder_memo_free(s->tokens);
+    pthread_mutex_destroy(&s->lock);
     pair_net_close(s->net);
     encoder_close(s->enc);
     remote_close(s->remote);
@@ -142,12 +146,14 @@ static void grow(struct text_source *s, int n)
 /* What pair_net_embed has left in `computed` goes into the memo. */
 static void remember(struct text_source *s, const struct str *texts, int n)
 {
+    pthread_mutex_lock(&s->lock);
     for (int i = 0; i < n; i++) {
         if (s->computed[i])
             embedder_memo_put(s->tokens, texts[i], s->computed[i],
                               pair_tokens_bytes(s->computed[i]));
         pair_tokens_free(s->computed[i]);
     }
+    pthread_mutex_unlock(&s->lock);
 }
 
 void text_source_compute(struct text_source *s, const struct str *texts, int n, float *records,
@@ -179,41 +185,89 @@ enum err text_source_score(const struct text_source *s, const void *sketch_a, co
     return pair_net_score(s->net, sketch_a, sketch_b, cosine, logit);
 }
 
-/* Of texts[n], at most EMBEDDER_COMPARE_MAX + 1; NULL where the net does not take a text. Borrowed until the next compute. */
-static void recall(struct text_source *s, const struct str *texts, int n,
+static const struct pair_tokens *known(struct text_source *s, struct str text)
+{
+    pthread_mutex_lock(&s->lock);
+    const struct pair_tokens *t = embedder_memo_get(s->tokens, text);
+    pthread_mutex_unlock(&s->lock);
+    return t;
+}
+
+/* What was stored with the texts is remembered as if it had been computed. */
+static void take_packed(struct text_source *s, const struct str *texts, int n,
+                        const struct str *packed)
+{
+    for (int i = 0; packed && i + 1 < n; i++) {
+        if (!packed[i].n || known(s, texts[i + 1])) continue;
+        grow(s, 1);
+        s->computed[0] = pair_tokens_unpack(s->net, packed[i]);
+        remember(s, texts + i + 1, 1);
+    }
+}
+
+/* Of texts[n], at most EMBEDDER_COMPARE_MAX + 1; packed as in text_source_joint, from the second on. NULL where the net
+ * does not take a text. Borrowed until the next compute. */
+static void recall(struct text_source *s, const struct str *texts, int n, const struct str *packed,
                    const struct pair_tokens **found)
 {
+    take_packed(s, texts, n, packed);
     struct str missing[EMBEDDER_COMPARE_MAX + 1];
     enum err status[EMBEDDER_COMPARE_MAX + 1];
     int n_missing = 0;
     for (int i = 0; i < n; i++)
-        if (!embedder_memo_get(s->tokens, texts[i])) missing[n_missing++] = texts[i];
+        if (!known(s, texts[i])) missing[n_missing++] = texts[i];
     if (n_missing) {
         grow(s, n_missing);
         pair_net_embed(s->net, missing, n_missing, s->vectors, status, s->sketches, s->computed);
         remember(s, missing, n_missing);
     }
     for (int i = 0; i < n; i++)
-        found[i] = embedder_memo_get(s->tokens, texts[i]);
+        found[i] = known(s, texts[i]);
 }
 
 enum err text_source_joint(struct text_source *s, struct str a, const struct str *b, int n,
-                           const double *cosines, struct embedder_opinion *out)
+                           const double *cosines, const struct str *packed,
+                           struct embedder_opinion *out)
 {
     const struct pair_tokens *found[EMBEDDER_COMPARE_MAX + 1];
     struct str texts[EMBEDDER_COMPARE_MAX + 1];
     if (!s->tokens) return ERR_UNSUPPORTED;
+    _Static_assert((int)EMBEDDER_COMPARE_MAX <= (int)PAIR_COMPARE_MAX, "one call for all");
     ASSERT(n >= 1 && n <= EMBEDDER_COMPARE_MAX);
     texts[0] = a;
     memcpy(texts + 1, b, (size_t)n * sizeof *b);
-    recall(s, texts, n + 1, found);
-    for (int i = 0; i < n; i++) {
-        out[i] = (struct embedder_opinion){NAN, NAN};
-        if (!found[0] || !found[i + 1] ||
-            pair_net_score(s->net, pair_tokens_sketch(found[0]), pair_tokens_sketch(found[i + 1]),
-                           cosines[i], &out[i].alone) != OK)
-            continue;
-        out[i].joint = pair_net_joint(s->net, found[0], found[i + 1], cosines[i]);
-    }
+    recall(s, texts, n + 1, packed, found);
+    float alone[EMBEDDER_COMPARE_MAX], joint[EMBEDDER_COMPARE_MAX];
+    pair_net_compare(s->net, found[0], found + 1, cosines, n, alone, joint);
+    for (int i = 0; i < n; i++)
+        out[i] = (struct embedder_opinion){alone[i], joint[i]};
     return OK;
+}
+
+size_t text_source_recall_tokens(struct text_source *s, struct str text,
+                                 uint8_t out[PAIR_PACKED_MAX])
+{
+    if (!s->tokens) return 0;
+    pthread_mutex_lock(&s->lock);
+    const struct pair_tokens *t = embedder_memo_get(s->tokens, text);
+    size_t n = t ? pair_tokens_pack(t, out) : 0;
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
+bool text_source_tokens_fit(const struct text_source *s, struct str bytes)
+{
+    struct pair_tokens *t = s->tokens ? pair_tokens_unpack(s->net, bytes) : NULL;
+    bool fit = t != NULL;
+    pair_tokens_free(t);
+    return fit;
+}
+
+size_t text_source_tokens_bytes(struct text_source *s)
+{
+    if (!s->tokens) return 0;
+    pthread_mutex_lock(&s->lock);
+    size_t n = embedder_memo_bytes(s->tokens);
+    pthread_mutex_unlock(&s->lock);
+    return n;
 }

@@ -27,8 +27,14 @@ void text_source_compute(struct text_source *s, const struct str *texts, int n, 
 MUST enum err text_source_score(const struct text_source *s, const void *sketch_a,
                                 const void *sketch_b, double cosine, float *logit);
 /* See embedder_compare: n at most EMBEDDER_COMPARE_MAX. Sketches and token states are remembered for some texts, and computed again for
- * others. ERR_UNSUPPORTED: no joint net. */
+ * others, unless packed[i] (NULL = none) holds them for b[i]. ERR_UNSUPPORTED: no joint net. */
 MUST enum err text_source_joint(struct text_source *s, struct str a, const struct str *b, int n,
-                                const double *cosines, struct embedder_opinion *out);
+                                const double *cosines, const struct str *packed,
+                                struct embedder_opinion *out);
+/* Any thread; see embedder_recall_tokens and embedder_tokens_fit. */
+size_t text_source_recall_tokens(struct text_source *s, struct str text,
+                                 uint8_t out[PAIR_PACKED_MAX]);
+bool text_source_tokens_fit(const struct text_source *s, struct str bytes);
+size_t text_source_tokens_bytes(struct text_source *s);
 
 #endif

@@ -9,9 +9,15 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/u64_map.h"
 #include "embeddings/vector_index_store.h"
 
-enum { DEAD_MIN = 64, FETCH_EXTRA = 8, FETCH_MAX = 4096, NO_SLOT = -1 };
+enum {
+    DEAD_MIN = 64,
+    FETCH_EXTRA = 8,
+    FETCH_MAX = 4096,
+    SEARCHED_AT_ONCE = 800000 /* vectors times queries */
+};
 
 struct vector_index {
     struct vector_index_options opt;
@@ -19,38 +25,17 @@ struct vector_index {
     struct vector_store *store;
     bool hnsw;
     size_t n_labels, labels_cap, n_live;
-    uint64_t *id_of; /* [n_labels] */
-    uint8_t *live;   /* [n_labels] */
-    int64_t *slots;  /* open addressing: label or NO_SLOT; power of two, at most half full */
-    size_t n_slots;
+    uint64_t *id_of;          /* [n_labels] */
+    uint8_t *live;            /* [n_labels] */
+    struct u64_map label_of;  /* id -> 1 + label */
+    size_t *vacant, n_vacant; /* [labels_cap]: labels to be used again, where the store can */
 };
 
-static size_t mix(uint64_t id)
+/* 1 + the label of id, 0 = unknown. */
+static size_t find(const struct vector_index *x, uint64_t id)
 {
-    id = (id ^ id >> 33) * 0xFF51AFD7ED558CCDu;
-    return (size_t)(id ^ id >> 29);
-}
-
-/* The slot that holds id, or the free one where it belongs. */
-static size_t slot_of(const struct vector_index *x, uint64_t id)
-{
-    size_t at = mix(id) & (x->n_slots - 1);
-    while (x->slots[at] != NO_SLOT && x->id_of[x->slots[at]] != id)
-        at = (at + 1) & (x->n_slots - 1);
-    return at;
-}
-
-static bool slots_resize(struct vector_index *x, size_t n_slots)
-{
-    int64_t *slots = try_malloc(n_slots * sizeof *slots);
-    if (!slots) return false;
-    memset(slots, 0xFF, n_slots * sizeof *slots);
-    mem_free(x->slots);
-    x->slots = slots;
-    x->n_slots = n_slots;
-    for (size_t label = 0; label < x->n_labels; label++)
-        if (x->live[label]) x->slots[slot_of(x, x->id_of[label])] = (int64_t)label;
-    return true;
+    size_t at = SIZE_MAX;
+    return (size_t)u64_map_next(&x->label_of, id, &at);
 }
 
 static bool labels_reserve(struct vector_index *x)
@@ -63,14 +48,18 @@ static bool labels_reserve(struct vector_index *x)
         uint8_t *live = try_realloc(x->live, cap);
         if (!live) return false;
         x->live = live;
+        size_t *vacant = try_realloc(x->vacant, cap * sizeof *vacant);
+        if (!vacant) return false;
+        x->vacant = vacant;
         x->labels_cap = cap;
     }
-    return (x->n_live + 1) * 2 <= x->n_slots || slots_resize(x, x->n_slots * 2);
+    return true;
 }
 
 static enum err store_make(const struct vector_index *x, bool hnsw, struct vector_store **out,
                            struct errmsg *e)
 {
+    if (x->opt.kind == VECTOR_INDEX_SCAN) return vector_store_scan(out, x->opt.dim);
     if (x->opt.kind == VECTOR_INDEX_FLAT) return vector_store_flat(out, x->opt.dim);
     return vector_store_faiss(out, x->opt.dim, hnsw, e);
 }
@@ -92,7 +81,6 @@ enum err vector_index_new(struct vector_index **out, const struct vector_index_o
     pthread_rwlock_init(&x->lock, &writers_first);
     pthread_rwlockattr_destroy(&writers_first);
     enum err rc = store_make(x, false, &x->store, e);
-    if (!rc && !slots_resize(x, 128)) rc = err_set(e, ERR_FULL, "vector index: no memory");
     if (rc) {
         vector_index_free(x);
         return rc;
@@ -108,7 +96,8 @@ void vector_index_free(struct vector_index *x)
     pthread_rwlock_destroy(&x->lock);
     mem_free(x->id_of);
     mem_free(x->live);
-    mem_free(x->slots);
+    u64_map_fini(&x->label_of);
+    mem_free(x->vacant);
     mem_free(x);
 }
 
@@ -129,14 +118,17 @@ static void rebuild(struct vector_index *x, bool hnsw)
     float *vec = try_malloc((size_t)x->opt.dim * sizeof *vec);
     size_t n = 0;
     bool ok = ids && vec;
+    struct u64_map labels = {0};
     for (size_t label = 0; ok && label < x->n_labels; label++) {
         if (!x->live[label]) continue;
         ok = !x->store->ops->get(x->store, label, vec) && !store->ops->add(store, vec);
+        ok = ok && u64_map_add(&labels, x->id_of[label], 1 + n);
         if (ok) ids[n++] = x->id_of[label];
     }
     mem_free(vec);
     if (!ok) {
         store->ops->free(store);
+        u64_map_fini(&labels);
         mem_free(ids);
         return;
     }
@@ -147,56 +139,68 @@ static void rebuild(struct vector_index *x, bool hnsw)
     memset(x->live, 1, n);
     x->n_labels = n;
     mem_free(ids);
-    bool resized = slots_resize(x, x->n_slots);
-    ASSERT(resized); /* same size as what was just freed */
+    u64_map_fini(&x->label_of);
+    x->label_of = labels;
 }
 
 static void rebuild_if_due(struct vector_index *x)
 {
     size_t dead = x->n_labels - x->n_live;
+    if (x->store->ops->set) return;
     bool grow = x->opt.kind == VECTOR_INDEX_FAISS && !x->hnsw && x->n_live >= x->opt.hnsw_from;
     if (grow || (dead >= DEAD_MIN && dead * 4 > x->n_labels)) rebuild(x, x->hnsw || grow);
 }
 
-/* Clears the slot and moves later members of its run up, so that look-ups need no tombstones in the table. */
-static void slot_clear(struct vector_index *x, size_t at)
+static void vacate(struct vector_index *x, size_t label)
 {
-    size_t mask = x->n_slots - 1;
-    x->slots[at] = NO_SLOT;
-    for (size_t next = (at + 1) & mask; x->slots[next] != NO_SLOT; next = (next + 1) & mask) {
-        size_t home = mix(x->id_of[x->slots[next]]) & mask;
-        if (((next - home) & mask) < ((next - at) & mask)) continue;
-        x->slots[at] = x->slots[next];
-        x->slots[next] = NO_SLOT;
-        at = next;
-    }
+    x->live[label] = 0;
+    if (x->store->ops->set && x->store->ops->set(x->store, label, NULL) == OK)
+        x->vacant[x->n_vacant++] = label;
 }
 
 static bool drop(struct vector_index *x, uint64_t id)
 {
-    size_t at = slot_of(x, id);
-    if (x->slots[at] == NO_SLOT) return false;
-    x->live[x->slots[at]] = 0;
+    size_t found = find(x, id);
+    if (!found) return false;
+    (void)u64_map_remove(&x->label_of, id, found);
     x->n_live--;
-    slot_clear(x, at);
+    vacate(x, found - 1);
     return true;
+}
+
+/* Puts vec at a vacant label or a new one. */
+static enum err put(struct vector_index *x, const float *vec, size_t *label)
+{
+    *label = x->n_vacant ? x->vacant[x->n_vacant - 1] : x->n_labels;
+    enum err rc =
+        x->n_vacant ? x->store->ops->set(x->store, *label, vec) : x->store->ops->add(x->store, vec);
+    if (rc) return rc;
+    if (x->n_vacant)
+        x->n_vacant--;
+    else
+        x->n_labels++;
+    return OK;
 }
 
 enum err vector_index_add(struct vector_index *x, uint64_t id, const float *vec)
 {
+    size_t label;
     if (!is_unit(vec, x->opt.dim)) return ERR_INVALID;
     pthread_rwlock_wrlock(&x->lock);
-    bool known = x->slots[slot_of(x, id)] != NO_SLOT;
+    bool known = find(x, id) != 0;
     enum err rc = (!known && x->n_live >= x->opt.entries_max) || !labels_reserve(x)
                       ? ERR_FULL
-                      : x->store->ops->add(x->store, vec);
+                      : put(x, vec, &label);
     if (!rc) {
         drop(x, id);
-        size_t label = x->n_labels++;
         x->id_of[label] = id;
-        x->live[label] = 1;
-        x->n_live++;
-        x->slots[slot_of(x, id)] = (int64_t)label;
+        if (u64_map_add(&x->label_of, id, 1 + label)) {
+            x->live[label] = 1;
+            x->n_live++;
+        } else {
+            vacate(x, label);
+            rc = ERR_FULL;
+        }
         rebuild_if_due(x);
     }
     pthread_rwlock_unlock(&x->lock);
@@ -212,46 +216,105 @@ bool vector_index_remove(struct vector_index *x, uint64_t id)
     return known;
 }
 
-struct picking {
-    struct vector_hit *hits;
-    size_t k, n;
-    bool (*keep)(void *arg, uint64_t id);
-    void *arg;
-};
-
-static void pick(const struct vector_index *x, size_t n, const float *scores, const int64_t *labels,
-                 struct picking *p)
+static size_t pick(const struct vector_index *x, size_t n, const float *scores,
+                   const int64_t *labels, size_t k, struct vector_hit *hits,
+                   bool (*keep)(void *arg, uint64_t id), void *arg)
 {
-    p->n = 0;
-    for (size_t i = 0; i < n && p->n < p->k; i++) {
+    size_t found = 0;
+    for (size_t i = 0; i < n && found < k; i++) {
         if (labels[i] < 0 || (size_t)labels[i] >= x->n_labels || !x->live[labels[i]]) continue;
         uint64_t id = x->id_of[labels[i]];
-        if (p->keep && !p->keep(p->arg, id)) continue;
-        p->hits[p->n++] = (struct vector_hit){id, scores[i]};
+        if (keep && !keep(arg, id)) continue;
+        hits[found++] = (struct vector_hit){id, scores[i]};
     }
+    return found;
+}
+
+/* Asks the store for `fetch` labels of each query; false when it failed. The lock is held. */
+static bool ask(struct vector_index *x, struct vector_query *queries, size_t n, size_t fetch,
+                bool (*keep)(void *arg, uint64_t id), void *arg)
+{
+    const float *vecs[VECTOR_QUERIES_MAX];
+    float *scores = try_malloc(n * fetch * sizeof *scores);
+    int64_t *labels = try_malloc(n * fetch * sizeof *labels);
+    for (size_t i = 0; i < n; i++)
+        vecs[i] = queries[i].vec;
+    bool ok = scores && labels && x->store->ops->search(x->store, vecs, n, fetch, scores, labels);
+    for (size_t i = 0; i < n && ok; i++)
+        queries[i].n = pick(x, fetch, scores + i * fetch, labels + i * fetch, queries[i].k,
+                            queries[i].hits, keep, arg);
+    mem_free(scores);
+    mem_free(labels);
+    return ok;
+}
+
+/* Dead labels and refused ids use up places: asks for more until k are found or all were seen. */
+static void search_on(struct vector_index *x, struct vector_query *q, size_t fetch,
+                      bool (*keep)(void *arg, uint64_t id), void *arg)
+{
+    for (;; fetch *= 4) {
+        if (fetch > x->n_labels) fetch = x->n_labels;
+        if (fetch > FETCH_MAX) fetch = FETCH_MAX;
+        if (!fetch || !ask(x, q, 1, fetch, keep, arg)) return;
+        if (q->n == q->k || fetch == x->n_labels || fetch == FETCH_MAX) return;
+    }
+}
+
+static bool is_searchable(const struct vector_index *x, const struct vector_query *q)
+{
+    return q->k && q->k <= FETCH_MAX && is_unit(q->vec, x->opt.dim);
 }
 
 size_t vector_index_search(struct vector_index *x, const float *vec, size_t k,
                            struct vector_hit *hits, bool (*keep)(void *arg, uint64_t id), void *arg)
 {
-    struct picking p = {hits, k, 0, keep, arg};
-    if (!k || k > FETCH_MAX || !is_unit(vec, x->opt.dim)) return 0;
+    struct vector_query q = {vec, k, hits, 0};
+    if (!is_searchable(x, &q)) return 0;
     pthread_rwlock_rdlock(&x->lock);
-    /* dead labels and refused ids use up places: ask for more until k are found or all were seen */
-    for (size_t fetch = k + FETCH_EXTRA;; fetch *= 4) {
-        if (fetch > x->n_labels) fetch = x->n_labels;
-        if (fetch > FETCH_MAX) fetch = FETCH_MAX;
-        if (!fetch) break;
-        float *scores = try_malloc(fetch * sizeof *scores);
-        int64_t *labels = try_malloc(fetch * sizeof *labels);
-        bool ok = scores && labels && x->store->ops->search(x->store, vec, fetch, scores, labels);
-        if (ok) pick(x, fetch, scores, labels, &p);
-        mem_free(scores);
-        mem_free(labels);
-        if (!ok || p.n == k || fetch == x->n_labels || fetch == FETCH_MAX) break;
-    }
+    search_on(x, &q, k + FETCH_EXTRA, keep, arg);
     pthread_rwlock_unlock(&x->lock);
-    return p.n;
+    return q.n;
+}
+
+/* Up to n queries, all searchable. The lock is held. */
+static void search_together(struct vector_index *x, struct vector_query *queries, size_t n)
+{
+    size_t fetch = 0;
+    for (size_t i = 0; i < n; i++)
+        if (queries[i].k > fetch) fetch = queries[i].k;
+    fetch += FETCH_EXTRA;
+    if (fetch > x->n_labels) fetch = x->n_labels;
+    if (fetch > FETCH_MAX) fetch = FETCH_MAX;
+    if (!fetch || !ask(x, queries, n, fetch, NULL, NULL)) return;
+    for (size_t i = 0; i < n; i++)
+        if (queries[i].n < queries[i].k && queries[i].n < x->n_live)
+            search_on(x, &queries[i], fetch * 4, NULL, NULL);
+}
+
+/* So many that a change need not wait for longer than a millisecond or two: a search of 100,000 takes some 0.1 ms. */
+static size_t at_once(const struct vector_index *x)
+{
+    size_t n = x->n_labels ? SEARCHED_AT_ONCE / x->n_labels : VECTOR_QUERIES_MAX;
+    return n < 1 ? 1 : n > VECTOR_QUERIES_MAX ? VECTOR_QUERIES_MAX : n;
+}
+
+void vector_index_search_many(struct vector_index *x, struct vector_query *queries, size_t n)
+{
+    for (size_t i = 0; i < n;) {
+        size_t most = 1, together = 0;
+        queries[i].n = 0;
+        if (!is_searchable(x, &queries[i])) {
+            i++;
+            continue;
+        }
+        pthread_rwlock_rdlock(&x->lock);
+        most = at_once(x);
+        while (together < most && i + together < n && is_searchable(x, &queries[i + together]))
+            queries[i + together++].n = 0;
+        search_together(x, queries + i, together);
+        pthread_rwlock_unlock(&x->lock);
+        i += together;
+    }
 }
 
 size_t vector_index_count(struct vector_index *x)
@@ -262,11 +325,24 @@ size_t vector_index_count(struct vector_index *x)
     return n;
 }
 
+static size_t bytes_of(const struct vector_index *x)
+{
+    return x->store->ops->bytes(x->store) +
+           x->labels_cap * (sizeof *x->id_of + sizeof *x->vacant + 1) + u64_map_bytes(&x->label_of);
+}
+
 size_t vector_index_bytes(struct vector_index *x)
 {
     pthread_rwlock_rdlock(&x->lock);
-    size_t n = x->store->ops->bytes(x->store) + x->labels_cap * (sizeof *x->id_of + 1) +
-               x->n_slots * sizeof *x->slots;
+    size_t n = bytes_of(x);
+    pthread_rwlock_unlock(&x->lock);
+    return n;
+}
+
+size_t vector_index_live_bytes(struct vector_index *x)
+{
+    pthread_rwlock_rdlock(&x->lock);
+    size_t n = x->n_labels ? bytes_of(x) / x->n_labels * x->n_live : bytes_of(x);
     pthread_rwlock_unlock(&x->lock);
     return n;
 }

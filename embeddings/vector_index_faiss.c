@@ -55,16 +55,19 @@ static enum err store_add(struct vector_store *s, const float *vec)
     return ERR_FULL;
 }
 
-static bool store_search(struct vector_store *s, const float *vec, size_t k, float *scores,
-                         int64_t *labels)
+static bool store_search(struct vector_store *s, const float *const *vecs, size_t n, size_t k,
+                         float *scores, int64_t *labels)
 {
     one_thread();
     _Static_assert(sizeof(idx_t) == sizeof(int64_t), "labels are 64 bit");
-    if (faiss_Index_search(store_of(s)->index, 1, vec, (idx_t)k, scores, (idx_t *)labels)) {
+    for (size_t i = 0; i < n; i++) {
+        if (!faiss_Index_search(store_of(s)->index, 1, vecs[i], (idx_t)k, scores + i * k,
+                                (idx_t *)labels + i * k))
+            continue;
         log_limited(LOG_WARN, "embeddings", "faiss search: %s", last_error());
         return false;
     }
-    for (size_t i = 0; i < k; i++)
+    for (size_t i = 0; i < n * k; i++)
         if (!isfinite(scores[i])) labels[i] = -1; /* HNSW answers a NaN query with a valid label */
     return true;
 }
@@ -82,8 +85,11 @@ static size_t store_bytes(struct vector_store *s)
     return (size_t)faiss_Index_ntotal(f->index) * ((size_t)f->dim * sizeof(float) + links);
 }
 
-static const struct vector_store_ops store_ops = {store_free, store_add, store_search, store_get,
-                                                  store_bytes};
+static const struct vector_store_ops store_ops = {.free = store_free,
+                                                  .add = store_add,
+                                                  .search = store_search,
+                                                  .get = store_get,
+                                                  .bytes = store_bytes};
 
 static int tune(FaissIndex *index)
 {

@@ -50,10 +50,9 @@ static float dot(const float *a, const float *b, int dim)
 }
 
 /* k is small: insertion into a sorted list beats a heap. */
-static bool flat_search(struct vector_store *s, const float *vec, size_t k, float *scores,
-                        int64_t *labels)
+static void search_one(const struct flat *f, const float *vec, size_t k, float *scores,
+                       int64_t *labels)
 {
-    struct flat *f = flat_of(s);
     size_t found = 0;
     for (size_t label = 0; label < f->n; label++) {
         float score = dot(vec, f->vecs + label * (size_t)f->dim, f->dim);
@@ -66,6 +65,13 @@ static bool flat_search(struct vector_store *s, const float *vec, size_t k, floa
     }
     for (; found < k; found++)
         labels[found] = -1;
+}
+
+static bool flat_search(struct vector_store *s, const float *const *vecs, size_t n, size_t k,
+                        float *scores, int64_t *labels)
+{
+    for (size_t i = 0; i < n; i++)
+        search_one(flat_of(s), vecs[i], k, scores + i * k, labels + i * k);
     return true;
 }
 
@@ -82,8 +88,11 @@ static size_t flat_bytes(struct vector_store *s)
     return flat_of(s)->cap * (size_t)flat_of(s)->dim * sizeof(float);
 }
 
-static const struct vector_store_ops flat_ops = {flat_free, flat_add, flat_search, flat_get,
-                                                 flat_bytes};
+static const struct vector_store_ops flat_ops = {.free = flat_free,
+                                                 .add = flat_add,
+                                                 .search = flat_search,
+                                                 .get = flat_get,
+                                                 .bytes = flat_bytes};
 
 enum err vector_store_flat(struct vector_store **out, int dim)
 {

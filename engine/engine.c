@@ -1,12 +1,15 @@
 /* engine.c - the way into a running engine: submit, cancel, stats. The work is in engine_step.c, the start in engine_open.c. */
 #include "engine/engine.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/engine_private.h"
 #include "engine/grammar/grammar.h"
+#include "engine/kv_file.h"
+#include "engine/kv_transfer.h"
 
 const struct model_info *engine_model(const struct engine *g)
 {
@@ -24,9 +27,42 @@ int engine_block_size(const struct engine *g)
 {
     return g->size.block_size;
 }
+const char *engine_device(const struct engine *g)
+{
+    return g->model.device ? g->model.device : "cpu";
+}
+const char *engine_device_model(const struct engine *g)
+{
+    return g->model.device_model ? g->model.device_model : "";
+}
+const char *engine_lost(struct engine *g)
+{
+    return atomic_load(&g->lost);
+}
+
+struct prefix_origin engine_prefix_origin(const struct engine *g, int adapter)
+{
+    struct prefix_origin o = {.seed = g->hash_seed, .root = g->size.root};
+    if (adapter > 0) o.adapter = g->model.adapter_id[adapter - 1];
+    return o;
+}
+
+int engine_host_blocks(const struct engine *g)
+{
+    return g->size.n_host;
+}
+
+void engine_kv_head(const struct engine *g, struct kv_head *out)
+{
+    *out = (struct kv_head){.block_tokens = g->size.block_size,
+                            .block_bytes = g->model.block_bytes,
+                            .root = g->size.root};
+    snprintf(out->format, sizeof out->format, "%s", g->size.kv_format ? g->size.kv_format : "");
+}
 
 void request_free(struct request *r)
 {
+    mem_free(r->export);
     for (int i = 0; i < r->n_choices; i++) {
         sampler_free(r->choices[i].sampler);
         drafts_free(r->choices[i].drafts);
@@ -134,6 +170,7 @@ enum err engine_submit(struct engine *g, const struct engine_submit_options *o, 
     r->on_token = o->on_token;
     r->on_end = o->on_end;
     r->arg = o->arg;
+    r->export = kv_export_new(o);
     for (int i = 0; i < o->n && !code; i++)
         code = fill_choice(g, r, i, o, e);
     if (!code) code = enqueue(g, r, id_out, e);

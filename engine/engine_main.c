@@ -7,10 +7,11 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "engine/model/calibrate.h"
 #include "engine/model/model_check.h"
 #include "engine/server.h"
 
-enum { EXIT_START = 1, EXIT_OPTIONS = 2 };
+enum { EXIT_START = 1, EXIT_OPTIONS = 2, LOST_DRAIN_MS = 5000 };
 
 struct run {
     struct loop *loop;
@@ -18,6 +19,7 @@ struct run {
     struct loop_timer *deadline;
     int drain_ms;
     bool stopping;
+    struct errmsg lost; /* why the device is gone; text empty: it is not */
 };
 
 static void stop(void *arg)
@@ -59,21 +61,76 @@ static int complain(const struct errmsg *e, int status)
     return status;
 }
 
-static int serve(const struct server_options *o)
+static int measure_model(const struct server_options *o)
 {
-    struct run r = {.drain_ms = o->drain_ms};
+    struct calibrate_options c = {.model_path = o->engine.model_path,
+                                  .text_path = o->calibrate,
+                                  .isa = o->engine.isa,
+                                  .n_threads = o->engine.n_threads};
+    struct calibration *made;
     struct errmsg e = {0};
-    if (loop_new(&r.loop, &e)) return complain(&e, EXIT_START);
-    enum err code = server_open(&r.server, r.loop, o, &e);
-    if (!code) {
-        r.deadline = loop_timer_new(r.loop, stop, &r);
-        if (loop_on_signal(r.loop, SIGTERM, on_signal, &r) ||
-            loop_on_signal(r.loop, SIGINT, on_signal, &r))
-            log_warn("engine", "signals cannot be handled: SIGTERM will not drain");
-        loop_run(r.loop);
-        loop_timer_free(r.deadline);
-        server_close(r.server);
+    enum err code = calibrate_model(&made, &c, &e);
+    if (code) return complain(&e, EXIT_START);
+    code = calibration_save(made, o->engine.gpu_calibration, &e);
+    int moved = 0, all = 0;
+    for (int p = 0; p <= calibration_head(&made->shape); p++) {
+        all += calibration_width(&made->shape, p) > 0;
+        moved += *calibration_a(made, p) > 0;
     }
+    if (!code)
+        fprintf(stdout, "%s: %llu tokens; %d of %d products gain by moving large channels\n",
+                o->engine.gpu_calibration, (unsigned long long)made->n_tokens, moved, all);
+    calibration_free(made);
+    return code ? complain(&e, EXIT_START) : 0;
+}
+
+/* Loop. Whoever waits has been told by then; nothing that is sent now can be computed here any more. */
+static void on_lost(void *arg, const char *why)
+{
+    struct run *r = arg;
+    (void)err_set(&r->lost, ERR_UNAVAILABLE, "%s", why);
+    if (r->stopping) return;
+    loop_timer_arm(r->deadline, LOST_DRAIN_MS);
+    server_drain(r->server, stop, r);
+}
+
+/* One server's life. After the loss of a device that "auto" found, *o says the CPU, at the same port. */
+static enum err serve_once(struct run *r, struct server_options *o, struct errmsg *e)
+{
+    r->lost = (struct errmsg){0};
+    enum err code = server_open(&r->server, r->loop, o, e);
+    if (code) return code;
+    loop_run(r->loop);
+    o->port = httpd_port(r->server->httpd);
+    server_close(r->server);
+    loop_timer_stop(r->deadline);
+    if (!r->lost.text[0]) return OK;
+    if (r->stopping || strcmp(o->engine.device, "auto")) {
+        *e = r->lost;
+        return ERR_UNAVAILABLE;
+    }
+    log_warn("engine", "device=auto: %s; starting anew on the CPU", r->lost.text);
+    o->engine.device = "cpu";
+    return OK;
+}
+
+static int serve(const struct server_options *from)
+{
+    struct server_options o = *from;
+    struct run r = {.drain_ms = o.drain_ms};
+    struct errmsg e = {0};
+    enum err code;
+    o.on_lost = on_lost;
+    o.on_lost_arg = &r;
+    if (loop_new(&r.loop, &e)) return complain(&e, EXIT_START);
+    r.deadline = loop_timer_new(r.loop, stop, &r);
+    if (loop_on_signal(r.loop, SIGTERM, on_signal, &r) ||
+        loop_on_signal(r.loop, SIGINT, on_signal, &r))
+        log_warn("engine", "signals cannot be handled: SIGTERM will not drain");
+    do
+        code = serve_once(&r, &o, &e);
+    while (!code && r.lost.text[0] && !r.stopping);
+    loop_timer_free(r.deadline);
     loop_free(r.loop);
     return code ? complain(&e, EXIT_START) : 0;
 }
@@ -103,7 +160,7 @@ int engine_main(int argc, char **argv)
         status = complain(&e, EXIT_OPTIONS);
     } else {
         log_set_level(level);
-        status = *o.check ? check_file(o.check) : serve(&o);
+        status = *o.check ? check_file(o.check) : *o.calibrate ? measure_model(&o) : serve(&o);
     }
     conf_free(c);
     return status;

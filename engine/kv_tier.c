@@ -93,7 +93,8 @@ static bool save(struct kv_tier *t, kv_block b, const struct block_name *name)
     job.place = t->free_stage[t->n_free_stage - 1];
     job.bytes = t->stage + (size_t)job.place * t->model->block_bytes;
     t->model->kv_read(t->model->arg, b, job.bytes);
-    if (!kv_disk_submit(t->disk, &job)) {
+    bool lost = t->model->failure && t->model->failure(t->model->arg); /* then it read nothing */
+    if (lost || !kv_disk_submit(t->disk, &job)) {
         shelf_unpin(t->index, slot);
         return false;
     }
@@ -235,6 +236,15 @@ bool kv_tier_poll(struct kv_tier *t)
             read_done(t, &job);
     }
     return any;
+}
+
+void kv_tier_watch(struct kv_tier *t, void (*changed)(void *arg, bool entered, struct hash128 id),
+                   void *arg)
+{
+    struct block_name name;
+    for (shelf_slot i = 0; i < shelf_size(t->index); i++)
+        if (shelf_name(t->index, i, &name)) changed(arg, true, name.id);
+    shelf_watch(t->index, changed, arg);
 }
 
 void kv_tier_stats(const struct kv_tier *t, struct engine_stats *out)

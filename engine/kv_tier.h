@@ -27,6 +27,9 @@ int kv_tier_fetch(struct kv_tier *t, const struct prefix_scope *scope, const int
                   int n);
 /* Takes note of what the disk has done. True: a read was among it. */
 bool kv_tier_poll(struct kv_tier *t);
+/* As prefix_cache_watch, and at once for every block that is there already. */
+void kv_tier_watch(struct kv_tier *t, void (*changed)(void *arg, bool entered, struct hash128 id),
+                   void *arg);
 void kv_tier_stats(const struct kv_tier *t, struct engine_stats *out);
 
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "engine/speculate/speculator.h"
 
 static const struct conf_row rows[] = {
     {"model", CONF_STR, "", 0, 4096, "", 0,
@@ -35,7 +36,10 @@ static const struct conf_row rows[] = {
      "how K and V are kept: f16, int8 (half the memory) or k8v4 (K in 8 bits, V in 4); auto = f16",
      NULL},
     {"kv_bytes", CONF_INT, "0", 0, 1e15, "bytes", 0,
-     "memory of the KV cache; 0 = 512 MiB, at least one full-length sequence", NULL},
+     "memory of the KV cache; 0 = on the CPU 512 MiB, at least one full-length sequence; on a GPU "
+     "as "
+     "gpu_memory_utilization says",
+     NULL},
     {"swap_space", CONF_FLOAT, "0.125", 0, 1048576, "GiB", 0,
      "host memory for KV blocks that the pool gives up: preempted requests and older prefixes come "
      "back from there; 0 = none",
@@ -44,7 +48,8 @@ static const struct conf_row rows[] = {
      "", 0,
      "how tokens are guessed ahead: off, or JSON with method (ngram: from repeats; draft_model), "
      "model (FILE.gguf of a smaller model with the same vocabulary), num_speculative_tokens (1 to "
-     "15) and always (true: also where it does not pay, for measuring)",
+     "15), branches (1 to 3 tokens guessed for one place: above 1, trees of them) and always "
+     "(true: also where it does not pay, for measuring)",
      NULL},
     {"kv_disk", CONF_STR, "", 0, 4096, "", 0,
      "folder where KV blocks are kept over a restart (they contain prompts; files are this "
@@ -54,10 +59,36 @@ static const struct conf_row rows[] = {
      NULL},
     {"enable_prefix_caching", CONF_BOOL, "yes", 0, 0, "", 0,
      "share and keep computed prompt beginnings", NULL},
+    {"async_scheduling", CONF_BOOL, "yes", 0, 0, "", 0,
+     "a GPU gets its next step before the tokens of the last one are on the host", NULL},
     {"queue_max", CONF_INT, "256", 1, 65536, "", 0,
      "waiting choices; beyond it 429 with retry-after", NULL},
     {"threads", CONF_INT, "0", 0, 64, "", 0, "compute threads; 0 = all cores", "t"},
     {"isa", CONF_STR, "", 0, 16, "", 0, "scalar, avx2 or avx512; empty = the best this machine has",
+     NULL},
+    {"device", CONF_STR, "auto", 0, 24, "", 0,
+     "cpu; cuda or cuda:N, the N-th GPU; auto = a GPU where this program has CUDA and the machine "
+     "one "
+     "that takes the model, else the CPU",
+     NULL},
+    {"gpu_memory_utilization", CONF_FLOAT, "0.9", 0.01, 1, "", 0,
+     "share of a GPU's memory the engine may hold: what weights and activations leave of it "
+     "becomes "
+     "KV cache, unless kv_bytes says how much",
+     NULL},
+    {"gpu_products", CONF_STR, "auto", 0, 8, "", 0,
+     "how a GPU multiplies for long prompts (over 256 rows): auto = F16 and BF16 matrices by "
+     "cuBLASLt where it is found, packed ones by "
+     "kernels of our own; own; bf16, fp8 or int8 = all by cuBLASLt, rounded to that with a scale a "
+     "row and a token",
+     NULL},
+    {"gpu_calibration", CONF_STR, "", 0, 4096, "", 0,
+     "file that calibrate has written: large channels move into the weights before int8 products",
+     NULL},
+    {"calibrate", CONF_STR, "", 0, 4096, "", 0,
+     "only run this text through the model on the CPU and write gpu_calibration", NULL},
+    {"tensor_parallel_size", CONF_INT, "1", 1, 16, "", 0,
+     "ranks that share each layer: GPUs from the one of device on (by NCCL), or parts of the CPU",
      NULL},
     {"exact", CONF_BOOL, "no", 0, 0, "", 0,
      "float32 arithmetic throughout, slow (the reference path)", NULL},
@@ -71,6 +102,14 @@ static const struct conf_row rows[] = {
      "requests with this in x-deja-key may say x-deja-salt (whose prefix cache) and "
      "x-deja-priority; "
      "the gateway has the same option",
+     NULL},
+    {"role", CONF_STR, "both", 0, 8, "", 0,
+     "prefill computes prompts for other engines, decode takes them from there when the gateway "
+     "says so, both does all by itself; the first two need gateway_key",
+     NULL},
+    {"kv_transfer_ms", CONF_INT, "3000", 10, 600000, "ms", 0,
+     "longest silence of an engine that computes a prompt for this one, and a tenth of the longest "
+     "time in all; then it is computed here",
      NULL},
     {"warm_up", CONF_BOOL, "yes", 0, 0, "", 0,
      "generate a few tokens at the start before /ready says so", NULL},
@@ -93,7 +132,8 @@ struct conf *engine_conf_new(void)
 
 static enum err read_speculation(const char *text, struct server_options *out, struct errmsg *e)
 {
-    static const char *const known[] = {"method", "model", "num_speculative_tokens", "always"};
+    static const char *const known[] = {"method", "model", "num_speculative_tokens", "branches",
+                                        "always"};
     struct engine_speculation *s = &out->engine.speculation;
     if (!*text || !strcmp(text, "off") || !strcmp(text, "none")) return OK;
     json_t *doc = NULL;
@@ -111,10 +151,12 @@ static enum err read_speculation(const char *text, struct server_options *out, s
         if (!fine)
             code = err_set(e, ERR_INVALID,
                            "option speculative_config: no member %.40s; method, model, "
-                           "num_speculative_tokens and always are known",
+                           "num_speculative_tokens, branches and always are known",
                            key);
     }
     s->n_max = n ? (int)json_integer_value(n) : 8;
+    const json_t *branches = json_object_get(doc, "branches");
+    s->branches = branches ? (int)json_integer_value(branches) : 1;
     s->lookup = !method.p || str_eqz(method, "ngram");
     s->always = json_is_true(json_object_get(doc, "always"));
     if (!code && (!json_is_object(doc) || (!s->lookup && !str_eqz(method, "draft_model"))))
@@ -122,6 +164,9 @@ static enum err read_speculation(const char *text, struct server_options *out, s
     if (!code && (s->n_max < 1 || s->n_max > 15))
         code = err_set(e, ERR_RANGE,
                        "option speculative_config: num_speculative_tokens must be from 1 to 15");
+    if (!code && (s->branches < 1 || s->branches > SPECULATOR_BRANCHES_MAX))
+        code = err_set(e, ERR_RANGE, "option speculative_config: branches must be from 1 to %d",
+                       SPECULATOR_BRANCHES_MAX);
     if (!code && model.n >= sizeof out->draft_path)
         code = err_set(e, ERR_INVALID, "option speculative_config: the path of model is too long");
     if (!code && !s->lookup && !model.n)
@@ -173,6 +218,43 @@ static enum err read_adapters(const char *list, struct server_options *out, stru
     return OK;
 }
 
+const char *engine_role_name(enum engine_role role)
+{
+    static const char *const names[] = {"both", "prefill", "decode"};
+    return names[role];
+}
+
+static enum err read_role(const char *text, struct server_options *out, struct errmsg *e)
+{
+    for (out->role = ROLE_BOTH; strcmp(text, engine_role_name(out->role)) != 0; out->role++)
+        if (out->role == ROLE_DECODE)
+            return err_set(e, ERR_INVALID, "option role: expected prefill, decode or both");
+    if (out->role != ROLE_BOTH && !*out->gateway_key)
+        return err_set(e, ERR_INVALID,
+                       "option role: %s needs gateway_key, the secret that engines and gateway "
+                       "share",
+                       text);
+    if (out->role != ROLE_BOTH && !out->engine.prefix_caching)
+        return err_set(e, ERR_INVALID,
+                       "option role: %s hands over the prefix cache, which enable_prefix_caching "
+                       "turns off",
+                       text);
+    out->engine.imports = out->role == ROLE_DECODE;
+    return OK;
+}
+
+static enum err check_calibration(const struct server_options *o, struct errmsg *e)
+{
+    const struct engine_options *g = &o->engine;
+    if (*o->calibrate && !g->gpu_calibration)
+        return err_set(e, ERR_INVALID,
+                       "option calibrate: say with gpu_calibration which file to write");
+    if (!*o->calibrate && g->gpu_calibration && strcmp(g->gpu_products, "int8") != 0)
+        return err_set(e, ERR_INVALID,
+                       "option gpu_calibration: it is for int8 products: say gpu_products int8");
+    return OK;
+}
+
 enum err server_options_read(const struct conf *c, struct server_options *out, struct errmsg *e)
 {
     *out = (struct server_options){
@@ -187,10 +269,17 @@ enum err server_options_read(const struct conf *c, struct server_options *out, s
                    .disk_bytes = (uint64_t)conf_int(c, "kv_disk_bytes"),
                    .swap_bytes = (uint64_t)(conf_float(c, "swap_space") * (1 << 30)),
                    .prefix_caching = conf_bool(c, "enable_prefix_caching"),
+                   .wait_each_step = !conf_bool(c, "async_scheduling"),
                    .prompt_rows_decoding = (int)conf_int(c, "prompt_rows_decoding"),
                    .step_target_ms = (int)conf_int(c, "step_target_ms"),
                    .queue_max = (int)conf_int(c, "queue_max"),
                    .isa = *conf_str(c, "isa") ? conf_str(c, "isa") : NULL,
+                   .device = conf_str(c, "device"),
+                   .gpu_products = conf_str(c, "gpu_products"),
+                   .gpu_calibration =
+                       *conf_str(c, "gpu_calibration") ? conf_str(c, "gpu_calibration") : NULL,
+                   .tensor_parallel = (int)conf_int(c, "tensor_parallel_size"),
+                   .gpu_memory_utilization = conf_float(c, "gpu_memory_utilization"),
                    .exact = conf_bool(c, "exact")},
         .served_model_name = conf_str(c, "served_model_name"),
         .embed_model = conf_str(c, "embed_model"),
@@ -198,7 +287,9 @@ enum err server_options_read(const struct conf *c, struct server_options *out, s
         .port = (int)conf_int(c, "port"),
         .log_level = conf_str(c, "log_level"),
         .check = conf_str(c, "check"),
+        .calibrate = conf_str(c, "calibrate"),
         .gateway_key = conf_str(c, "gateway_key"),
+        .kv_transfer_ms = (int)conf_int(c, "kv_transfer_ms"),
         .has_seed = conf_int(c, "seed") >= 0,
         .seed = (uint64_t)conf_int(c, "seed"),
         .max_tokens_default = (int)conf_int(c, "max_tokens_default"),
@@ -217,6 +308,8 @@ enum err server_options_read(const struct conf *c, struct server_options *out, s
         return err_set(
             e, ERR_INVALID,
             "option kv_disk: it keeps the prefix cache, which enable_prefix_caching turns off");
+    if ((code = read_role(conf_str(c, "role"), out, e))) return code;
+    if ((code = check_calibration(out, e))) return code;
     int block = out->engine.block_size;
     if (block & (block - 1))
         return err_set(e, ERR_INVALID, "option block_size: %d is not a power of two", block);

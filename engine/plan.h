@@ -29,8 +29,15 @@ struct plan_machine {
 struct plan {
     const char *model, *arch;
     uint64_t bytes[PLAN_TERMS], total;
+    const char *device; /* the accelerator that holds device_bytes of total; NULL = none */
+    int n_ranks; /* that compute together, each on a device of its own: bytes count all of them */
+    uint64_t device_bytes; /* of each: weights, KV, activations, logits, rotations */
     uint64_t kv_bytes_per_token,
-        read_per_token; /* read_per_token: weights that one decoded token streams */
+        read_per_token; /* read_per_token: weights that every decoding step streams */
+    uint64_t
+        expert_bytes; /* of all experts, of which a step streams those that one of its tokens chose */
+    int n_experts, n_experts_used;        /* of each layer; 0: a dense model */
+    double parameters, active_parameters; /* of matrices; active: that take part in one token */
     double macs_per_token;
     int max_len, max_num_seqs, block_size, n_blocks;
     int64_t kv_tokens;

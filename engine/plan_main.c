@@ -49,17 +49,20 @@ static bool take_own(struct ask *ask, int *argc, char **argv, char **left)
     return true;
 }
 
-static enum err make(struct plan *p, const struct server_options *o, struct errmsg *e)
+static enum err make(struct plan *p, const struct server_options *o, struct engine_place *place,
+                     struct errmsg *e)
 {
     struct engine_sizes size;
     struct gguf *file;
     struct model_plan m;
-    enum err code = engine_resolve_sizes(&o->engine, &size, e);
+    struct engine_options with = o->engine;
+    enum err code = engine_place_choose(place, &with, e);
+    if (!code) code = engine_resolve_sizes(&with, &size, e);
     if (!code) code = gguf_open(&file, o->engine.model_path, e);
     if (code) return code;
-    code = model_plan_read(&m, file, e);
+    code = engine_plan_read(&m, file, &with, e);
     if (!code) {
-        plan_make(p, &m, &size, &o->engine, file);
+        plan_make(p, &m, &size, &with, file);
         p->model = o->engine.model_path;
         model_plan_fini(&m);
     }
@@ -70,11 +73,12 @@ static enum err make(struct plan *p, const struct server_options *o, struct errm
 static int answer(const struct ask *ask, const struct server_options *o)
 {
     struct plan p;
+    struct engine_place place;
     struct errmsg e = {0};
     struct plan_machine machine = {.memory_bytes =
                                        ask->memory_bytes ? ask->memory_bytes : available_bytes()};
-    enum err code = make(&p, o, &e);
-    if (!code && ask->self_test)
+    enum err code = make(&p, o, &place, &e);
+    if (!code && ask->self_test && !p.device)
         code = plan_probe(&machine, o->engine.n_threads, o->engine.isa, &e);
     if (code) {
         fprintf(stderr, "deja plan: %s\n", e.text);

@@ -6,9 +6,11 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/http_client.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "engine/announce.h"
 #include "engine/model/encoder.h"
 #include "engine/model/gguf.h"
 #include "engine/model/tokenizer_load.h"
@@ -16,15 +18,9 @@
 enum {
     WORK_QUEUE = 256,
     EMBED_QUEUE = 256,
-    WARM_TOKENS = 4,
-    WARM_PROMPT = 48 /* long enough to time prompt rows */
+    WARM_TOKENS = 2,
+    WARM_PROMPT = 32 /* long enough to time prompt rows */
 };
-
-/* ChatML, for files that carry its control tokens but no template. */
-static const char chatml[] =
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] "
-    "+ '<|im_end|>' + '\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
 /* ---- replies ---- */
 void server_mark(struct server *s, struct http_req *r)
@@ -75,6 +71,10 @@ enum route {
     ROUTE_METRICS,
     ROUTE_TOKENIZE,
     ROUTE_DETOKENIZE,
+    ROUTE_KV_PREFIX,
+    ROUTE_KV_TOKENIZER,
+    ROUTE_KV_EVENTS,
+    ROUTE_KV_BLOCKS,
     ROUTE_NONE
 };
 static const struct {
@@ -82,11 +82,19 @@ static const struct {
     bool post;
     enum route route;
 } routes[] = {
-    {"/v1/chat/completions", true, ROUTE_CHAT}, {"/v1/completions", true, ROUTE_COMPLETION},
-    {"/v1/embeddings", true, ROUTE_EMBEDDING},  {"/v1/models", false, ROUTE_MODELS},
-    {"/health", false, ROUTE_HEALTH},           {"/ready", false, ROUTE_READY},
-    {"/metrics", false, ROUTE_METRICS},         {"/tokenize", true, ROUTE_TOKENIZE},
+    {"/v1/chat/completions", true, ROUTE_CHAT},
+    {"/v1/completions", true, ROUTE_COMPLETION},
+    {"/v1/embeddings", true, ROUTE_EMBEDDING},
+    {"/v1/models", false, ROUTE_MODELS},
+    {"/health", false, ROUTE_HEALTH},
+    {"/ready", false, ROUTE_READY},
+    {"/metrics", false, ROUTE_METRICS},
+    {"/tokenize", true, ROUTE_TOKENIZE},
     {"/detokenize", true, ROUTE_DETOKENIZE},
+    {"/deja/prefix", false, ROUTE_KV_PREFIX},
+    {"/deja/tokenizer", false, ROUTE_KV_TOKENIZER},
+    {"/deja/kv-events", false, ROUTE_KV_EVENTS},
+    {"/deja/kv-blocks", true, ROUTE_KV_BLOCKS},
 };
 
 static enum route find_route(struct str path, bool *post, struct str *rest)
@@ -103,7 +111,7 @@ static enum route find_route(struct str path, bool *post, struct str *rest)
 }
 
 /* Method and body's type, before anything is read. */
-static bool check_form(struct server *s, struct http_req *r, bool post)
+static bool check_form(struct server *s, struct http_req *r, enum route route, bool post)
 {
     struct openai_error e = {0};
     struct str method = http_req_method(r), type = http_req_header(r, "content-type"),
@@ -117,7 +125,7 @@ static bool check_form(struct server *s, struct http_req *r, bool post)
     } else if (post && coding.n && !str_ieq(coding, STR("identity"))) {
         openai_error_set(&e, 415, "invalid_request_error", "", "unsupported_encoding",
                          "content-encoding is not supported: send the body as it is");
-    } else if (post && type.n &&
+    } else if (post && type.n && route != ROUTE_KV_BLOCKS &&
                (!str_next(&type, ';', &media) ||
                 !str_ieq(str_trim(media), STR("application/json")))) {
         openai_error_set(&e, 415, "invalid_request_error", "", "unsupported_media_type",
@@ -145,7 +153,7 @@ static void on_request(void *arg, struct http_req *r)
         no_such_path(s, r);
         return;
     }
-    if (!check_form(s, r, post)) return;
+    if (!check_form(s, r, route, post)) return;
     switch (route) {
     case ROUTE_CHAT:
         exchange_start(s, r, OPENAI_CHAT);
@@ -173,6 +181,18 @@ static void on_request(void *arg, struct http_req *r)
         return;
     case ROUTE_DETOKENIZE:
         ops_detokenize(s, r);
+        return;
+    case ROUTE_KV_PREFIX:
+        kv_prefix(s, r);
+        return;
+    case ROUTE_KV_TOKENIZER:
+        kv_tokenizer(s, r);
+        return;
+    case ROUTE_KV_EVENTS:
+        kv_events(s, r);
+        return;
+    case ROUTE_KV_BLOCKS:
+        give_start(s, r);
         return;
     case ROUTE_NONE:
         return;
@@ -256,10 +276,17 @@ static void on_tick(void *arg)
     struct server *s = arg;
     uint64_t now = clock_ms();
     server_drain_events(s);
+    gives_run(s);
     for (struct exchange *x = s->exchanges; x; x = x->next) {
         if (!x->streaming || !x->http || now - x->last_write_ms < SERVER_PING_MS) continue;
         http_write(x->http, STR(": ping\n\n"));
         x->last_write_ms = now;
+    }
+    kv_tick(s);
+    const char *lost = engine_lost(s->engine);
+    if (lost && s->o->on_lost && !s->told_lost) {
+        s->told_lost = true;
+        s->o->on_lost(s->o->on_lost_arg, lost);
     }
     warn_when_stuck(s);
     probe_when_idle(s, now);
@@ -287,20 +314,9 @@ static void name_of(const char *wanted, const char *path, char *out, size_t cap)
 static enum err open_text(struct server *s, struct errmsg *e)
 {
     const struct gguf *g = engine_gguf(s->engine);
-    enum err code = tokenizer_from_gguf(&s->tokenizer, g, e);
+    enum err code = chat_reader_from_gguf(&s->tokenizer, &s->template, &s->text, g, e);
     if (code) return code;
-    code = chat_template_from_gguf(&s->template, g, &s->traits, e);
-    if (code == ERR_NOT_FOUND && tokenizer_id_of(s->tokenizer, STR("<|im_start|>")) >= 0)
-        code = chat_template_new(&s->template, str_of(chatml), e);
-    else if (code == ERR_NOT_FOUND)
-        code = OK;
-    if (code) {
-        /* a template we cannot run costs the chat endpoint, not the model */
-        log_warn("engine", "chat template: %s; /v1/chat/completions is off", e->text);
-        s->template = NULL;
-    }
-    tokenizer_token_text(g, "tokenizer.ggml.bos_token_id", s->bos, sizeof s->bos);
-    tokenizer_token_text(g, "tokenizer.ggml.eos_token_id", s->eos, sizeof s->eos);
+    if (e->text[0]) log_warn("engine", "chat template: %s; /v1/chat/completions is off", e->text);
     for (int32_t id = 0; id < tokenizer_size(s->tokenizer); id++)
         if (tokenizer_is_end(s->tokenizer, id) && s->n_end_ids < ENGINE_END_IDS_MAX)
             s->end_ids[s->n_end_ids++] = id;
@@ -308,6 +324,7 @@ static enum err open_text(struct server *s, struct errmsg *e)
         log_warn("engine",
                  "the model names no end token: answers end at max_tokens or a stop string only");
     s->forms = forms_new(s);
+    s->text.tools_in_words = forms_toolcall(s->forms) == TOOLCALL_GENERIC;
     return OK;
 }
 
@@ -322,6 +339,10 @@ static enum err open_parts(struct server *s, struct errmsg *e)
     struct engine_options eo = s->o->engine;
     eo.on_step = on_step;
     eo.on_step_arg = s;
+    eo.on_import_room = fetch_room;
+    /* behind one gateway equal blocks have equal names */
+    if (*s->o->gateway_key) eo.hash_seed = prefix_hash_seed(str_of(s->o->gateway_key));
+    eo.announce = s->announce = announce_new(rng_entropy());
     enum err code = engine_open(&s->engine, &eo, e);
     if (!code) code = open_text(s, e);
     if (code) return code;
@@ -343,6 +364,8 @@ static enum err open_parts(struct server *s, struct errmsg *e)
     s->embed_workers = workers_new(1, EMBED_QUEUE);
     s->metrics = metrics_new();
     server_metrics_new(s);
+    if (s->o->role != ROLE_PREFILL && *s->o->gateway_key)
+        s->client = http_client_new(s->loop, &(struct http_client_options){0});
     s->tick = loop_timer_new(s->loop, on_tick, s);
     loop_timer_arm(s->tick, SERVER_TICK_MS);
     struct httpd_options ho = {
@@ -378,6 +401,7 @@ enum err server_open(struct server **out, struct loop *l, const struct server_op
 void server_drain(struct server *s, void (*drained)(void *arg), void *arg)
 {
     s->draining = true;
+    kv_close(s); /* such a stream has no end of its own */
     httpd_drain(s->httpd, drained, arg);
 }
 
@@ -387,6 +411,7 @@ static void free_server(void *arg)
 {
     struct server *s = arg;
     server_drain_events(s);
+    gives_run(s);
     encoder_close(s->encoder);
     chat_template_free(s->template);
     forms_free(s->forms);
@@ -395,6 +420,7 @@ static void free_server(void *arg)
     metrics_free(s->metrics);
     buf_fini(&s->scratch);
     pthread_mutex_destroy(&s->lock);
+    announce_free(s->announce);
     mem_free(s);
 }
 
@@ -402,9 +428,11 @@ void server_close(struct server *s)
 {
     if (!s) return;
     httpd_close(s->httpd); /* each exchange hears that its client is gone */
+    if (s->client) http_client_free(s->client);
     if (s->tick) loop_timer_free(s->tick);
     workers_free(s->workers);
     workers_free(s->embed_workers);
+    kv_close(s);
     engine_close(s->engine);
     s->engine = NULL;
     if (loop_post(s->loop, free_server, s) != OK) free_server(s);

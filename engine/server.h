@@ -9,12 +9,11 @@
 #include "base/httpd.h"
 #include "base/metrics.h"
 #include "base/openai.h"
+#include "base/sse.h"
 #include "base/workers.h"
 #include "engine/options.h"
-#include "engine/text/chat_template.h"
-#include "engine/text/chat_traits.h"
+#include "engine/text/chat_prompt.h"
 #include "engine/text/stream_text.h"
-#include "engine/text/tokenizer.h"
 #include "engine/toolcall.h"
 
 struct encoder;
@@ -36,13 +35,19 @@ struct server {
     struct workers *workers,
         *embed_workers; /* the second has one thread: an encoder takes one at a time */
     struct engine *engine;
+    struct announce *announce;
+    struct kv_reader *kv_readers; /* who follows the KV blocks; server_kv.c */
+    int n_kv_readers;
+    struct kv_give *gives; /* prompts computed for other engines; server_give.c */
+    int n_gives;
+    struct http_client *client; /* to engines that compute prompts for this one; NULL: none may */
+    int n_fetches;
     struct encoder *
         encoder; /* NULL: no /v1/embeddings. embed_workers' thread only, but for its read-only facts */
     struct tokenizer *tokenizer;
     struct chat_template *template; /* NULL: the model has none */
-    struct chat_traits traits;
-    struct server_forms *forms; /* grammars, and how this model writes tool calls */
-    char bos[64], eos[64];
+    struct chat_reader text;        /* of the two */
+    struct server_forms *forms;     /* grammars, and how this model writes tool calls */
     int32_t end_ids[ENGINE_END_IDS_MAX];
     int n_end_ids;
     char model_name[256], embed_name[256];
@@ -54,7 +59,7 @@ struct server {
     int n_exchanges;
     uint64_t next_id, id_seed;
     struct loop_timer *tick;
-    bool draining, stuck;
+    bool draining, stuck, told_lost;
     _Atomic bool warm; /* set on the step thread, like the next two */
     _Atomic bool probing, probe_failed;
     /* step thread -> loop, under lock */
@@ -138,6 +143,10 @@ struct exchange {
     int adapter; /* as engine_submit's */
     uint64_t arrived_us, last_write_ms, first_token_us;
     int priority;
+    char prefill_url
+        [264];        /* the engine that computes the prompt, as the gateway said; "" = this one */
+    int prefill_held; /* tokens of the prompt whose KV is here */
+    struct kv_fetch *fetch; /* its blocks are on their way; server_fetch.c */
     struct token_list prompts[SERVER_CHOICES_MAX];
     int n_prompts;
     struct token_list expected; /* the request's "prediction" */
@@ -194,9 +203,6 @@ void form_prepare(
 /* A token's text as it counts in an answer: with the marks of tool calls where they may come. Any thread. */
 struct str exchange_token_bytes(const struct exchange *x, int32_t id);
 
-/* server_tools.c: for templates that know no tools */
-void tools_into_messages(const struct exchange *x, json_t *messages);
-
 /* server_calls.c */
 void calls_open(struct exchange *x, int choice);
 void calls_free(struct choice_out *c);
@@ -234,6 +240,27 @@ void ops_detokenize(struct server *s, struct http_req *r);
 /* False: reason (static text or written to scratch) says why. */
 bool server_ready(struct server *s, char *reason, size_t cap);
 
+/* server_kv.c */
+void kv_prefix(struct server *s, struct http_req *r);
+void kv_tokenizer(struct server *s, struct http_req *r);
+void kv_events(struct server *s, struct http_req *r);
+void kv_tick(struct server *s);  /* keeps silent streams alive */
+void kv_close(struct server *s); /* before the engine goes */
+/* The gateway, by its key; without one nobody is. */
+bool server_is_gateway(const struct server *s, const struct http_req *r); /* server_exchange.c */
+
+/* server_give.c */
+void give_start(struct server *s, struct http_req *r);
+void gives_run(void *server); /* loop: sends on what engines wait for */
+
+/* server_fetch.c */
+void fetch_read_hint(struct exchange *x, struct str header); /* x-deja-prefill, of the gateway */
+/* True: exchange_go_on(x) follows. False: there is nothing to fetch. */
+bool fetch_start(struct exchange *x);
+void fetch_cancel(struct exchange *x);   /* exchange_go_on(x) follows all the same */
+void fetch_room(void *server);           /* step thread */
+void exchange_go_on(struct exchange *x); /* server_exchange.c */
+
 /* server_embed.c */
 void embed_start(struct exchange *x);
 
@@ -245,6 +272,10 @@ void metrics_first_token(struct exchange *x, uint64_t at_us);
 void metrics_gap(struct exchange *x, uint64_t us);
 void metrics_step(struct server *s, int n_rows); /* any thread */
 void metrics_submitted(struct exchange *x);
+void metrics_kv_sent(struct server *s, uint64_t bytes);     /* a block */
+void metrics_kv_received(struct server *s, uint64_t bytes); /* a block */
+void metrics_kv_refused(struct server *s, const char *reason);
+void metrics_kv_fetched(struct server *s, const char *outcome, uint64_t us);
 void metrics_rejected(struct exchange *x);
 void metrics_choice_end(struct exchange *x, const char *reason, const struct token_event *ev);
 

@@ -2,6 +2,7 @@
  * the encoder's window is refused: cut silently, its end could not matter any more. */
 #include <string.h>
 
+#include "base/base64.h"
 #include "base/mem.h"
 #include "engine/model/encoder.h"
 #include "engine/server.h"
@@ -18,29 +19,12 @@ static void run(void *arg)
     }
 }
 
-static const char base64_letters[] =
-    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-static void write_base64(const void *bytes, size_t n, struct buf *out)
-{
-    const unsigned char *p = bytes;
-    for (size_t i = 0; i < n; i += 3) {
-        size_t left = n - i;
-        unsigned v = (unsigned)p[i] << 16 | (left > 1 ? (unsigned)p[i + 1] << 8 : 0) |
-                     (left > 2 ? p[i + 2] : 0);
-        char four[4] = {base64_letters[v >> 18], base64_letters[v >> 12 & 63],
-                        left > 1 ? base64_letters[v >> 6 & 63] : '=',
-                        left > 2 ? base64_letters[v & 63] : '='};
-        buf_add(out, four, 4);
-    }
-}
-
 static void write_vector(const struct exchange *x, const float *v, int dim, struct buf *out)
 {
     if (x->request.base64) {
         buf_char(out, '"');
-        write_base64(v, (size_t)dim * sizeof *v,
-                     out); /* little endian, as the API says; so are the machines we run on */
+        /* little endian, as the API says; so are the machines we run on */
+        base64_write(out, v, (size_t)dim * sizeof *v);
         buf_char(out, '"');
         return;
     }

@@ -49,7 +49,7 @@ static void free_exchange(struct exchange *x)
 
 void exchange_maybe_free(struct exchange *x)
 {
-    if (!x->http && !x->n_open && !x->on_worker) free_exchange(x);
+    if (!x->http && !x->n_open && !x->on_worker && !x->fetch) free_exchange(x);
 }
 
 void exchange_finished(struct exchange *x)
@@ -78,10 +78,11 @@ static void on_gone(void *arg)
     log_debug("engine", "client left id=%s", x->id);
     x->http = NULL;
     cancel(x);
+    fetch_cancel(x);
     exchange_maybe_free(x);
 }
 
-static void submit(struct exchange *x)
+static void submit_now(struct exchange *x)
 {
     if (!x->http) return;
     if (x->error.status || !exchange_submit(x)) {
@@ -90,6 +91,19 @@ static void submit(struct exchange *x)
     }
     if (x->request.stream) write_stream_head(x);
     if (x->request.echo) write_echo(x);
+}
+
+void exchange_go_on(struct exchange *x)
+{
+    submit_now(x);
+    exchange_maybe_free(x);
+}
+
+/* At once, or when what another engine computes of it has come. */
+static void submit(struct exchange *x)
+{
+    if (x->http && !x->error.status && fetch_start(x)) return;
+    submit_now(x);
 }
 
 static void prepare_run(void *arg)
@@ -123,15 +137,19 @@ struct str exchange_model(const struct exchange *x)
     return x->adapter ? x->server->o->adapters[x->adapter - 1].name : str_of(x->server->model_name);
 }
 
+bool server_is_gateway(const struct server *s, const struct http_req *r)
+{
+    const char *key = s->o->gateway_key;
+    return *key && equal_constant_time(http_req_header(r, "x-deja-key"), str_of(key));
+}
+
 /* The gateway's word on isolation and class; a client's own is worth nothing. */
 static void read_trusted_headers(struct exchange *x)
 {
-    const char *key = x->server->o->gateway_key;
-    struct str given = http_req_header(x->http, "x-deja-key");
-    if (!*key || !equal_constant_time(given, str_of(key))) return;
-    struct str salt = http_req_header(x->http, "x-deja-salt");
-    if (salt.n) x->salt = hash_bytes(0x73616c74, salt);
+    if (!server_is_gateway(x->server, x->http)) return;
+    x->salt = prefix_hash_salt(http_req_header(x->http, "x-deja-salt"));
     x->priority = str_eqz(http_req_header(x->http, "x-deja-priority"), "batch");
+    fetch_read_hint(x, http_req_header(x->http, "x-deja-prefill"));
 }
 
 static void start_generation(struct exchange *x)

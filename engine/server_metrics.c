@@ -25,6 +25,22 @@
       "guessed tokens that were checked")                                                          \
     X(accepted_tokens, METRIC_COUNTER, "vllm:spec_decode_num_accepted_tokens_total",               \
       "guessed tokens the model agreed with")                                                      \
+    X(text_draft_tokens, METRIC_COUNTER, "deja_engine_text_draft_tokens_total",                    \
+      "guessed tokens that were checked, from repeats in the text")                                \
+    X(text_accepted_tokens, METRIC_COUNTER, "deja_engine_text_accepted_tokens_total",              \
+      "guessed tokens the model agreed with, from repeats in the text")                            \
+    X(expected_draft_tokens, METRIC_COUNTER, "deja_engine_expected_draft_tokens_total",            \
+      "guessed tokens that were checked, from the text a client expects")                          \
+    X(expected_accepted_tokens, METRIC_COUNTER, "deja_engine_expected_accepted_tokens_total",      \
+      "guessed tokens the model agreed with, from the text a client expects")                      \
+    X(model_draft_tokens, METRIC_COUNTER, "deja_engine_model_draft_tokens_total",                  \
+      "guessed tokens that were checked, from a draft model")                                      \
+    X(model_accepted_tokens, METRIC_COUNTER, "deja_engine_model_accepted_tokens_total",            \
+      "guessed tokens the model agreed with, from a draft model")                                  \
+    X(form_draft_tokens, METRIC_COUNTER, "deja_engine_form_draft_tokens_total",                    \
+      "guessed tokens that were checked, from what a grammar forces")                              \
+    X(form_accepted_tokens, METRIC_COUNTER, "deja_engine_form_accepted_tokens_total",              \
+      "guessed tokens the model agreed with, from what a grammar forces")                          \
     X(lost_tokens, METRIC_COUNTER, "deja_engine_recomputed_tokens_total",                          \
       "tokens computed again after a preemption")                                                  \
     X(host_hit_tokens, METRIC_COUNTER, "vllm:external_prefix_cache_hits_total",                    \
@@ -33,6 +49,10 @@
       "KV blocks moved to host memory")                                                            \
     X(loaded_blocks, METRIC_COUNTER, "deja_engine_kv_loaded_blocks_total",                         \
       "KV blocks brought back from host memory")                                                   \
+    X(exported_blocks, METRIC_COUNTER, "deja_engine_kv_exported_blocks_total",                     \
+      "KV blocks handed out for other engines")                                                    \
+    X(imported_blocks, METRIC_COUNTER, "deja_engine_kv_imported_blocks_total",                     \
+      "KV blocks of other engines taken into host memory")                                         \
     X(host_blocks, METRIC_GAUGE, "deja_engine_host_blocks", "KV blocks of the swap space")         \
     X(host_blocks_used, METRIC_GAUGE, "deja_engine_host_blocks_used",                              \
       "KV blocks the swap space holds")                                                            \
@@ -47,12 +67,20 @@
     X(disk_failed_writes, METRIC_COUNTER, "deja_engine_disk_failed_writes_total",                  \
       "KV blocks that the disk did not take")                                                      \
     X(steps, METRIC_COUNTER, "deja_engine_steps_total", "forward passes")                          \
+    X(ahead_steps, METRIC_COUNTER, "deja_engine_steps_ahead_total",                                \
+      "forward passes submitted to a GPU before the tokens of the one before were on the host")    \
+    X(waited_form_steps, METRIC_COUNTER, "deja_engine_steps_waited_form_total",                    \
+      "forward passes that waited for those tokens, because a grammar had to see them")            \
+    X(waited_draft_steps, METRIC_COUNTER, "deja_engine_steps_waited_draft_total",                  \
+      "forward passes that waited for those tokens, because they may be followed by a draft")      \
     X(cancelled, METRIC_COUNTER, "deja_engine_cancelled_total", "choices whose client left")       \
     X(failed, METRIC_COUNTER, "vllm:corrupted_requests_total",                                     \
       "choices that ended because the model gave no number")                                       \
     X(blocks_total, METRIC_GAUGE, "deja_engine_kv_blocks", "KV blocks of the pool")                \
     X(blocks_used, METRIC_GAUGE, "deja_engine_kv_blocks_used",                                     \
       "KV blocks in use by running sequences")                                                     \
+    X(kv_tokens, METRIC_GAUGE, "deja_engine_kv_tokens",                                            \
+      "tokens whose keys and values are in the blocks in use")                                     \
     X(blocks_cached, METRIC_GAUGE, "deja_engine_kv_blocks_cached",                                 \
       "KV blocks kept for their prefix, taken when needed")
 
@@ -71,6 +99,8 @@
     X(said, "vllm:request_generation_tokens", "tokens of a choice", 1, 18)                         \
     X(computed, "vllm:request_prefill_kv_computed_tokens",                                         \
       "prompt tokens that no cache had, so that they were computed", 1, 18)                        \
+    X(transfer, "deja_engine_kv_transfer_seconds",                                                 \
+      "an ask for KV blocks to the last of them, whatever came", 0.001, 16)                        \
     X(choices, "vllm:request_params_n", "choices asked for", 1, 5)                                 \
     X(limit, "vllm:request_params_max_tokens", "max_tokens asked for", 1, 18)                      \
     X(stopped, "vllm:request_num_preemptions", "times a choice was stopped for lack of blocks", 1, \
@@ -84,7 +114,7 @@ struct server_metrics {
     HISTOGRAMS(X)
 #undef X
     struct metric *kv_usage, *kv_usage_old, *external_queries, *rejections, *step_age, *loop_lag,
-        *open_requests;
+        *open_requests, *kv_sent, *kv_received;
     char labels[320];
 };
 
@@ -123,6 +153,20 @@ static void show_config(struct server *s)
     buf_fini(&b);
 }
 
+static void show_device(struct server *s)
+{
+    struct buf b;
+    buf_init(&b, 512);
+    buf_z(&b, s->series->labels);
+    metrics_label(&b, "device", str_of(engine_device(s->engine)));
+    metrics_label(&b, "device_model", str_of(engine_device_model(s->engine)));
+    if (!buf_failed(&b))
+        metric_set(metrics_get(s->metrics, METRIC_GAUGE, "deja_engine_device_info", b.p,
+                               "what computes: a constant 1", 0, 0),
+                   1);
+    buf_fini(&b);
+}
+
 void server_metrics_new(struct server *s)
 {
     struct server_metrics *m = s->series = xcalloc(1, sizeof *m);
@@ -151,7 +195,12 @@ void server_metrics_new(struct server *s)
                     "longest time a callback kept the HTTP loop since the last scrape", 0, 0);
     m->open_requests = metrics_get(s->metrics, METRIC_GAUGE, "deja_engine_open_requests", "",
                                    "requests between arrival and last byte", 0, 0);
+    m->kv_sent = metrics_get(s->metrics, METRIC_COUNTER, "deja_engine_kv_sent_bytes_total",
+                             m->labels, "bytes of KV blocks sent to other engines", 0, 0);
+    m->kv_received = metrics_get(s->metrics, METRIC_COUNTER, "deja_engine_kv_received_bytes_total",
+                                 m->labels, "bytes of sound KV blocks from other engines", 0, 0);
     show_config(s);
+    show_device(s);
 }
 
 void server_metrics_free(struct server_metrics *m)
@@ -215,6 +264,43 @@ void metrics_rejected(struct exchange *x)
     metric_add(x->server->series->rejections, 1);
 }
 
+void metrics_kv_sent(struct server *s, uint64_t bytes)
+{
+    metric_add(s->series->kv_sent, (double)bytes);
+}
+
+void metrics_kv_received(struct server *s, uint64_t bytes)
+{
+    metric_add(s->series->kv_received, (double)bytes);
+}
+
+/* One more in the series of that name whose label says word. */
+static void count_word(struct server *s, const char *name, const char *help, const char *label,
+                       const char *word)
+{
+    struct buf b;
+    buf_init(&b, 512);
+    buf_z(&b, s->series->labels);
+    metrics_label(&b, label, str_of(word));
+    metric_add(metrics_get(s->metrics, METRIC_COUNTER, name, buf_failed(&b) ? "" : b.p, help, 0, 0),
+               1);
+    buf_fini(&b);
+}
+
+void metrics_kv_refused(struct server *s, const char *reason)
+{
+    count_word(s, "deja_engine_kv_refusals_total",
+               "asks for KV blocks that were refused, by reason", "reason", reason);
+}
+
+void metrics_kv_fetched(struct server *s, const char *outcome, uint64_t us)
+{
+    count_word(s, "deja_engine_kv_transfers_total",
+               "prompts whose KV blocks were asked of another engine, by outcome", "outcome",
+               outcome);
+    metric_observe(s->series->transfer, (double)us / 1e6);
+}
+
 static void observe_times(struct server_metrics *m, const struct engine_end *end)
 {
     metric_observe(m->queue, (double)end->queue_us / 1e6);
@@ -231,14 +317,8 @@ static void observe_times(struct server_metrics *m, const struct engine_end *end
 void metrics_choice_end(struct exchange *x, const char *reason, const struct token_event *ev)
 {
     struct server *s = x->server;
-    struct buf b;
-    buf_init(&b, 512);
-    buf_z(&b, s->series->labels);
-    metrics_label(&b, "finished_reason", str_of(reason));
-    metric_add(metrics_get(s->metrics, METRIC_COUNTER, "vllm:request_success_total",
-                           buf_failed(&b) ? "" : b.p, "choices that ended, by reason", 0, 0),
-               1);
-    buf_fini(&b);
+    count_word(s, "vllm:request_success_total", "choices that ended, by reason", "finished_reason",
+               reason);
     metric_observe(s->series->whole, (double)(ev->at_us - x->arrived_us) / 1e6);
     observe_times(s->series, &ev->end);
     if (ev->end.preemptions)

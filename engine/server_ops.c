@@ -91,7 +91,10 @@ bool server_ready(struct server *s, char *reason, size_t cap)
     struct engine_stats st;
     engine_stats(s->engine, &st);
     *reason = 0;
-    if (s->draining)
+    const char *lost = engine_lost(s->engine);
+    if (lost)
+        snprintf(reason, cap, "device: %s", lost);
+    else if (s->draining)
         snprintf(reason, cap, "draining: the server is going down");
     else if (!s->warm)
         snprintf(reason, cap, "warm-up: no test generation has succeeded yet");
@@ -115,7 +118,13 @@ void ops_ready(struct server *s, struct http_req *r)
         buf_z(&b, "null");
     else
         json_write_string(&b, str_of(reason));
-    buf_char(&b, '}');
+    buf_z(&b, ",\"device\":");
+    json_write_string(&b, str_of(engine_device(s->engine)));
+    buf_z(&b, ",\"device_model\":");
+    json_write_string(&b, str_of(engine_device_model(s->engine)));
+    struct engine_stats st;
+    engine_stats(s->engine, &st);
+    buf_printf(&b, ",\"max_num_seqs\":%d}", st.max_num_seqs);
     if (!ready) http_set_header(r, "retry-after", STR("1"));
     send_json(r, ready ? 200 : 503, &b);
 }

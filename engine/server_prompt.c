@@ -7,88 +7,15 @@
 #include "base/mem.h"
 #include "engine/server.h"
 
-enum { RENDERED_MAX = 32 << 20, STEPS_MAX = 20000000 };
-
 static void refuse(struct exchange *x, const char *param, const char *code, const char *why)
 {
     openai_error_set(&x->error, 400, "invalid_request_error", param, code, "%s", why);
 }
 
-static struct str part_text(const json_t *part)
-{
-    struct str text = json_is_string(part) ? json_str(part) : json_member_str(part, "text");
-    return text.p ? text : json_member_str(part, "refusal");
-}
-
-/* Parts joined by line breaks; templates expect a string. */
-static json_t *plain_content(const json_t *content)
-{
-    if (json_is_string(content)) return json_incref((json_t *)content);
-    struct buf b;
-    buf_init(&b, RENDERED_MAX);
-    size_t i;
-    json_t *part;
-    json_array_foreach(content, i, part)
-    {
-        if (i) buf_char(&b, '\n');
-        buf_str(&b, part_text(part));
-    }
-    json_t *v = json_stringn(b.p ? b.p : "", b.n);
-    buf_fini(&b);
-    return v ? v : json_string("");
-}
-
-/* Most templates want call arguments as an object; clients send them as a string of JSON. */
-static json_t *plain_calls(const json_t *calls)
-{
-    json_t *out = json_deep_copy(calls);
-    size_t i;
-    json_t *call;
-    json_array_foreach(out, i, call)
-    {
-        json_t *function = json_object_get(call, "function"), *parsed;
-        struct str text = json_member_str(function, "arguments");
-        struct errmsg e;
-        if (!text.p || json_parse(text, 0, &parsed, &e)) continue;
-        if (json_is_object(parsed))
-            json_object_set_new(function, "arguments", parsed);
-        else
-            json_decref(parsed);
-    }
-    return out;
-}
-
-static json_t *plain_messages(const json_t *messages, const struct chat_traits *traits)
-{
-    json_t *out = json_array(), *m;
-    size_t i;
-    json_array_foreach(messages, i, m)
-    {
-        json_t *copy = json_copy(m); /* shallow: the request stays as it came */
-        const json_t *calls = json_object_get(m, "tool_calls");
-        if (str_eqz(json_member_str(m, "role"), "developer"))
-            json_object_set_new(copy, "role", json_string("system"));
-        const json_t *content = json_object_get(m, "content"),
-                     *refusal = json_object_get(m, "refusal");
-        bool refused =
-            !json_is_string(content) && !json_is_array(content) && json_is_string(refusal);
-        json_t *text = plain_content(refused ? refusal : content);
-        if (json_is_array(calls) && traits->null_content && !json_string_length(text)) {
-            json_decref(text);
-            text = json_null();
-        }
-        json_object_set_new(copy, "content", text);
-        if (json_is_array(calls) && !traits->arguments_as_text)
-            json_object_set_new(copy, "tool_calls", plain_calls(calls));
-        json_array_append_new(out, copy);
-    }
-    return out;
-}
-
 static void prepare_chat(struct exchange *x)
 {
     struct server *s = x->server;
-    if (!s->template) {
+    if (!s->text.template) {
         refuse(x, "messages", "no_chat_template",
                "this model has no chat template; use /v1/completions");
         return;
@@ -98,32 +25,16 @@ static void prepare_chat(struct exchange *x)
         refuse(x, "chat_template_kwargs", "", "chat_template_kwargs: expected an object");
         return;
     }
-    json_t *messages = plain_messages(x->request.messages, &s->traits);
-    tools_into_messages(x, messages);
-    struct chat_render_options o = {.messages = messages,
-                                    .tools = x->calls_on ? x->request.tools : NULL,
-                                    .add_generation_prompt = true,
-                                    .bos_token = s->bos,
-                                    .eos_token = s->eos,
-                                    .variables = variables,
-                                    .now_s = clock_wall_s(),
-                                    .text_max = RENDERED_MAX,
-                                    .steps_max = STEPS_MAX};
-    struct chat_rendering r;
+    struct chat_prompt p = {.messages = x->request.messages,
+                            .tools = x->calls_on ? x->request.tools : NULL,
+                            .variables = variables,
+                            .now_s = clock_wall_s()};
     struct errmsg e = {0};
-    enum err code = chat_template_render(s->template, &o, &r, &e);
-    json_decref(messages);
-    if (code) {
-        refuse(x, "messages", "", e.text);
-        return;
-    }
     /* a little over the context, so that the refusal can tell how long a prompt is, but not as long
      * as a client likes */
-    token_list_init(&x->prompts[0], RENDERED_MAX);
-    tokenizer_encode_segments(s->tokenizer, buf_view(&r.text), r.segments, r.n_segments,
-                              TOKENIZE_PARSE_SPECIAL, &x->prompts[0]);
+    token_list_init(&x->prompts[0], CHAT_PROMPT_MAX);
     x->n_prompts = 1;
-    chat_rendering_fini(&r);
+    if (chat_prompt_encode(&s->text, &p, &x->prompts[0], &e)) refuse(x, "messages", "", e.text);
 }
 
 static bool add_ids(struct exchange *x, const json_t *ids)
@@ -132,7 +43,7 @@ static bool add_ids(struct exchange *x, const json_t *ids)
     int n_vocab = tokenizer_size(x->server->tokenizer);
     size_t i;
     json_t *v;
-    token_list_init(l, RENDERED_MAX);
+    token_list_init(l, CHAT_PROMPT_MAX);
     json_array_foreach(ids, i, v)
     {
         json_int_t id = json_is_integer(v) ? json_integer_value(v) : -1;
@@ -149,7 +60,7 @@ static bool add_ids(struct exchange *x, const json_t *ids)
 static void add_text(struct exchange *x, const json_t *text)
 {
     struct token_list *l = &x->prompts[x->n_prompts++];
-    token_list_init(l, RENDERED_MAX);
+    token_list_init(l, CHAT_PROMPT_MAX);
     tokenizer_encode(x->server->tokenizer, json_str(text), TOKENIZE_ADD_SPECIAL, l);
 }
 
@@ -211,7 +122,7 @@ static void prepare_prediction(struct exchange *x)
         refuse(x, "prediction", "", "prediction: expected {\"type\":\"content\",\"content\":text}");
         return;
     }
-    json_t *text = plain_content(content);
+    json_t *text = chat_content(content);
     tokenizer_encode(x->server->tokenizer, json_str(text), 0, &x->expected);
     json_decref(text);
     if (x->expected.failed) refuse(x, "prediction", "", "prediction: too long to be read");
@@ -229,7 +140,7 @@ void prompt_prepare(struct exchange *x)
             refuse(x, param, "context_length_exceeded", "the prompt is too long to be read");
         if (!x->prompts[i].n && !x->error.status) refuse(x, param, "", "the prompt is empty");
     }
-    token_list_init(&x->expected, RENDERED_MAX);
+    token_list_init(&x->expected, CHAT_PROMPT_MAX);
     if (!x->error.status) prepare_prediction(x);
     form_prepare(x);
 }

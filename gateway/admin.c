@@ -1,8 +1,11 @@
 /* admin.c - /metrics in Prometheus' text format. Gauges that are cheap to read are set at the scrape. */
 #include "base/clock.h"
 #include "gateway/pipeline.h"
+#include "gateway/queue.h"
 #include "gateway/reply.h"
+#include "gateway/router.h"
 #include "gateway/series.h"
+#include "gateway/spend.h"
 
 enum { METRICS_BYTES_MAX = 8 << 20 };
 
@@ -10,6 +13,7 @@ static void set_gauges(struct gateway *gw)
 {
     struct metrics *m = gw->metrics;
     struct httpd_stats h = httpd_stats(gw->httpd);
+    spend_show(gw->series->spend);
     metric_set(gw->series->lag, (double)loop_lag_us(gw->loop) / 1e6);
     metric_set(
         metrics_get(m, METRIC_GAUGE, "deja_open_connections", "", "client connections", 0, 0),
@@ -20,6 +24,7 @@ static void set_gauges(struct gateway *gw)
         metric_set(
             metrics_get(m, METRIC_GAUGE, "deja_redis_up", "", "1: connected and in time", 0, 0),
             redis_usable(gw->redis));
+    queue_show(gw->queue);
     for (int i = 0; i < upstreams_count(gw->upstreams); i++) {
         struct upstream *t = upstreams_at(gw->upstreams, i);
         struct buf labels;
@@ -31,6 +36,15 @@ static void set_gauges(struct gateway *gw)
         metric_set(
             metrics_get(m, METRIC_GAUGE, "deja_upstream_inflight", l, "calls at work there", 0, 0),
             t->inflight);
+        metric_set(metrics_get(m, METRIC_GAUGE, "deja_upstream_slots", l,
+                               "calls it takes at a time; 0 = no bound is known", 0, 0),
+                   slots_bound(&t->slots));
+        metric_set(metrics_get(m, METRIC_GAUGE, "deja_upstream_breaker_open", l,
+                               "1: left alone, or one probe is let through", 0, 0),
+                   breaker_is_open(&t->breaker));
+        metric_set(metrics_get(m, METRIC_GAUGE, "deja_upstream_paused", l,
+                               "1: it asked to wait (429 with Retry-After)", 0, 0),
+                   t->paused_until_ms > clock_ms());
         buf_fini(&labels);
     }
     if (!gw->cache) return;
@@ -47,6 +61,7 @@ enum step metrics_answer(struct exchange *x)
     struct buf body;
     buf_init(&body, METRICS_BYTES_MAX);
     set_gauges(x->gw);
+    router_count(x->gw->router);
     metrics_write(x->gw->metrics, &body);
     if (buf_failed(&body))
         reply_fault(x, FAULT_MEMORY, "");

@@ -125,6 +125,27 @@ static const struct endpoint endpoints[] = {
      "JSON",
      ADMIN_JSON,
      {{"hours", "HOURS", FIELD_VALUE, false}, {"ns", "IN", FIELD_TEXT, false}}},
+    {"GET",
+     "/admin/limits",
+     "deja_limit_status",
+     NULL,
+     "JSON",
+     ADMIN_JSON,
+     {{"bucket", NULL, FIELD_TEXT, false}}},
+    {"GET",
+     "/admin/seed",
+     "deja_seeds",
+     NULL,
+     NULL,
+     ADMIN_LINES,
+     {{"set", NULL, FIELD_TEXT, false}}},
+    {"POST",
+     "/admin/limits",
+     "deja_limit_reset",
+     NULL,
+     NULL,
+     ADMIN_TEXT,
+     {{"bucket", NULL, FIELD_TEXT, true}, {"money", "MONEY", FIELD_FLAG, false}}},
 };
 enum { N_ENDPOINTS = sizeof endpoints / sizeof *endpoints };
 
@@ -259,6 +280,8 @@ static const struct endpoint *find(struct str method, struct str path, const cha
         const char *path, *allow;
     } ways[] = {{"/admin/config", "GET, PUT"},
                 {"/admin/review", "GET, POST"},
+                {"/admin/limits", "GET, POST"},
+                {"/admin/seed", "GET, POST, DELETE"},
                 {"/admin/experiments", "GET, POST, DELETE"}};
     *allow = NULL;
     for (size_t i = 0; i < N_ENDPOINTS; i++) {
@@ -308,21 +331,14 @@ void admin_call_fini(struct admin_call *c)
 }
 
 /* --- the query */
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 static bool decode(struct str s, struct buf *out)
 {
     buf_clear(out);
     for (size_t i = 0; i < s.n; i++) {
         char c = s.p[i] == '+' ? ' ' : s.p[i];
         if (c == '%') {
-            int high = i + 2 < s.n ? hex_digit(s.p[i + 1]) : -1,
-                low = high >= 0 ? hex_digit(s.p[i + 2]) : -1;
+            int high = i + 2 < s.n ? hex_value(s.p[i + 1]) : -1,
+                low = high >= 0 ? hex_value(s.p[i + 2]) : -1;
             if (low < 0) return false;
             c = (char)(high * 16 + low);
             i += 2;

@@ -19,15 +19,6 @@ struct admin_job {
     char ns[TENANT_BYTES]; /* of GET /admin/config: whose knobs are shown */
 };
 
-static void refuse(struct exchange *x, int status, const char *param, const char *code,
-                   const char *message)
-{
-    struct openai_error e = {0};
-    openai_error_set(&e, status, status >= 500 ? "server_error" : "invalid_request_error", param,
-                     code, "%s", message);
-    reply_refusal(x, &e);
-}
-
 /* --- who may */
 bool admin_is_allowed(struct exchange *x)
 {
@@ -35,18 +26,19 @@ bool admin_is_allowed(struct exchange *x)
                given = header_bearer(http_req_header(x->r, "authorization"));
     if (!given.n) given = str_trim(http_req_header(x->r, "x-admin-key"));
     if (!want.n) {
-        refuse(x, 403, "", "admin_off",
-               "the admin endpoints are off: start the gateway with an admin key (--admin-key or "
-               "DEJA_ADMIN_KEY)");
+        reply_problem(
+            x, 403, "admin_off", "",
+            "the admin endpoints are off: start the gateway with an admin key (--admin-key or "
+            "DEJA_ADMIN_KEY)");
         return false;
     }
     if (equal_constant_time(want, given)) return true;
     log_limited(LOG_WARN, "gateway", "an admin request without the right key from " STR_FMT,
                 STR_ARG(http_req_peer(x->r)));
     http_set_header(x->r, "WWW-Authenticate", STR("Bearer"));
-    refuse(x, 401, "", "invalid_admin_key",
-           given.n ? "this is not the admin key"
-                   : "no key was given (Authorization: Bearer ADMIN_KEY)");
+    reply_problem(x, 401, "invalid_admin_key", "",
+                  given.n ? "this is not the admin key"
+                          : "no key was given (Authorization: Bearer ADMIN_KEY)");
     return false;
 }
 
@@ -113,6 +105,17 @@ static void write_knobs(struct buf *out, const struct gateway *gw, const char *n
         json_write_string(out, str_of(k.help));
         buf_char(out, '}');
     }
+    for (size_t i = 0; i < KNOB_TEXTS; i++) {
+        const struct knob_text *k = &knob_texts[i];
+        struct str value = settings_text(s, k->name);
+        bool route = !strcmp(k->name, "route");
+        if (!value.p) value = str_of(route ? gw->o.routes : gw->o.fallbacks);
+        buf_printf(out, ",{\"name\":\"%s\",\"value\":", k->name);
+        json_write_string(out, value.n ? value : STR("none"));
+        buf_printf(out,
+                   ",\"default\":\"none\",\"type\":\"text\",\"choices\":\"%s\",\"help\":\"%s\"}",
+                   k->example, k->help);
+    }
     buf_char(out, ']');
 }
 
@@ -154,8 +157,8 @@ static void send_error(struct admin_job *j, struct str text)
     bool missing = str_find(text, STR("Function not found")) >= 0;
     snprintf(message, sizeof message, "%s" STR_FMT,
              ours && !missing ? "" : "Redis: ", STR_ARG(text));
-    refuse(j->x, ours && !missing ? 400 : 503, ours ? blamed(&j->call, text) : "",
-           ours && !missing ? "" : "redis_error", message);
+    reply_problem(j->x, ours && !missing ? 400 : 503, ours && !missing ? "" : "redis_error",
+                  ours ? blamed(&j->call, text) : "", message);
 }
 
 static void send_reply(struct admin_job *j, const struct redis_reply *r)
@@ -166,7 +169,8 @@ static void send_reply(struct admin_job *j, const struct redis_reply *r)
         return;
     }
     if (!form_fits(j->call.form, r)) {
-        refuse(j->x, 503, "", "redis_error", "Redis answered in a form that is not known here");
+        reply_problem(j->x, 503, "redis_error", "",
+                      "Redis answered in a form that is not known here");
         return;
     }
     if (j->call.form == ADMIN_JSON) {
@@ -196,10 +200,10 @@ static void on_reply(void *arg, enum err code, const struct redis_reply *reply)
         if (code == OK)
             send_reply(j, reply);
         else
-            refuse(x, 503, "", "redis_unavailable",
-                   code == ERR_TIMEOUT || code == ERR_CLOSED
-                       ? "Redis did not answer: whether it was done is not known"
-                       : "Redis is not there: nothing was done");
+            reply_problem(x, 503, "redis_unavailable", "",
+                          code == ERR_TIMEOUT || code == ERR_CLOSED
+                              ? "Redis did not answer: whether it was done is not known"
+                              : "Redis is not there: nothing was done");
         pipeline_finish(x);
     }
     admin_call_fini(&j->call);
@@ -242,7 +246,7 @@ static bool read_body(struct exchange *x, json_t **doc)
     if (!content_type_is_json(http_req_header(x->r, "content-type")))
         return reply_fault(x, FAULT_MEDIA, ""), false;
     if (json_parse(body, 0, doc, &e) == OK) return true;
-    refuse(x, 400, "body", "", e.text);
+    reply_problem(x, 400, "", "body", e.text);
     return false;
 }
 
@@ -253,13 +257,22 @@ static const char *who(const struct exchange *x, char out[MEMBER_BYTES_MAX])
     return out;
 }
 
+static bool is_seed(const struct exchange *x)
+{
+    struct str method = http_req_method(x->r);
+    return str_eqz(http_req_path(x->r), "/admin/seed") &&
+           (str_eqz(method, "POST") || str_eqz(method, "DELETE"));
+}
+
 enum step admin_start(struct exchange *x)
 {
     struct openai_error e = {0};
     char name[MEMBER_BYTES_MAX];
     const char *allow = NULL;
     json_t *doc;
-    if (!admin_is_allowed(x) || !read_body(x, &doc)) return STEP_DONE;
+    if (!admin_is_allowed(x)) return STEP_DONE;
+    if (is_seed(x)) return admin_seed_start(x);
+    if (!read_body(x, &doc)) return STEP_DONE;
     struct admin_job *j = xcalloc(1, sizeof *j);
     enum err code = admin_call_make(&j->call, http_req_method(x->r), http_req_path(x->r),
                                     http_req_query(x->r), doc, who(x, name), &allow, &e);
@@ -269,13 +282,13 @@ enum step admin_start(struct exchange *x)
     json_decref(doc);
     if (code == OK && x->gw->redis) return call(x, j);
     if (code == OK) {
-        refuse(x, 503, "", "no_redis", "this gateway runs without Redis, where settings are kept");
+        reply_problem(x, 503, "no_redis", "",
+                      "this gateway runs without Redis, where settings are kept");
         admin_call_fini(&j->call);
     } else if (code == ERR_INVALID) {
         reply_refusal(x, &e);
     } else if (allow) {
-        http_set_header(x->r, "Allow", str_of(allow));
-        reply_fault(x, FAULT_METHOD, "");
+        reply_method(x, allow);
     } else {
         reply_fault(x, FAULT_NOT_FOUND, "");
     }

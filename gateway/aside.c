@@ -105,7 +105,7 @@ static void ask_upstream(struct aside *a, struct gateway *gw, const struct aside
                              .model = r->model,
                              .body = r->body,
                              .batch = true};
-    struct call_handler h = {on_head, on_body, on_call_done, a};
+    struct call_handler h = {on_head, on_body, on_call_done, a, NULL, NULL};
     a->call = call_start(gw, &c, &h);
     headers_fini(&headers);
 }

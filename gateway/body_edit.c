@@ -128,3 +128,25 @@ enum err body_edit(struct buf *out, struct str json, const struct body_edit *edi
     if (!members(&c, out, edits, n_edits, seen)) return ERR_INVALID;
     return buf_failed(out) ? ERR_TOO_LARGE : OK;
 }
+
+struct str body_member(struct str json, const char *name)
+{
+    struct scan c = {json, 0};
+    struct str found = {0};
+    skip_blanks(&c);
+    if (c.i >= json.n || json.p[c.i++] != '{') return found;
+    for (skip_blanks(&c); c.i < json.n && json.p[c.i] != '}'; skip_blanks(&c)) {
+        size_t key_at = c.i;
+        if (!skip_string(&c)) break;
+        struct str key = {json.p + key_at, c.i - key_at};
+        skip_blanks(&c);
+        if (c.i >= json.n || json.p[c.i++] != ':') break;
+        skip_blanks(&c);
+        size_t value_at = c.i;
+        if (!skip_value(&c)) break;
+        if (key_is(key, name)) found = str_sub(json, value_at, c.i - value_at);
+        skip_blanks(&c);
+        if (c.i < json.n && json.p[c.i] == ',') c.i++;
+    }
+    return found;
+}

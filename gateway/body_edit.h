@@ -14,4 +14,7 @@ struct body_edit {
 MUST enum err body_edit(struct buf *out, struct str json, const struct body_edit *edits,
                         size_t n_edits);
 
+/* A top-level member's value as it is written; p NULL when there is none. The last of equal names. */
+struct str body_member(struct str json, const char *name);
+
 #endif

@@ -15,14 +15,17 @@ bool join_allowed(const struct exchange *x)
 
 bool join_taken(const struct exchange *x)
 {
-    return join_table_find(x->gw->joins, x->key.exact) != NULL;
+    struct ticket *t = join_table_find(x->gw->joins, x->key.exact);
+    if (!t || x->patient || !t->batch) return t != NULL;
+    ticket_unlist(t); /* a client's call takes the place of a batch's: others follow that one */
+    return false;
 }
 
 bool join_possible(const struct exchange *x)
 {
     if (!join_allowed(x)) return false;
     const struct ticket *t = join_table_find(x->gw->joins, x->key.exact);
-    return t && ticket_takes(t);
+    return t && ticket_takes(t) && (x->patient || !t->batch);
 }
 
 enum step stage_join(struct exchange *x)

@@ -5,7 +5,7 @@
 
 void controls_init(struct controls *c)
 {
-    *c = (struct controls){.max_age_s = -1};
+    *c = (struct controls){.max_age_s = -1, .stale_if_error_s = -1};
 }
 
 static enum err refuse(struct openai_error *e, const char *header, const char *what)
@@ -28,6 +28,14 @@ static struct str unquote(struct str s)
     return s.n >= 2 && s.p[0] == '"' && s.p[s.n - 1] == '"' ? str_sub(s, 1, s.n - 2) : s;
 }
 
+/* RFC 5861, 4. Unreadable is 0, the stricter reading; of two the shorter counts. */
+static void take_stale(struct controls *c, struct str value)
+{
+    int64_t n;
+    if (str_to_i64(value, 0, INT64_MAX, &n) != OK) n = 0;
+    if (c->stale_if_error_s < 0 || n < c->stale_if_error_s) c->stale_if_error_s = n;
+}
+
 static void cache_control(struct controls *c, struct str value)
 {
     struct str item;
@@ -43,6 +51,8 @@ static void cache_control(struct controls *c, struct str value)
             c->only_if_cached = true;
         else if (str_ieq(name, STR("max-age")))
             take_max_age(c, unquote(str_trim(rest)));
+        else if (str_ieq(name, STR("stale-if-error")))
+            take_stale(c, unquote(str_trim(rest)));
     }
 }
 

@@ -10,9 +10,11 @@ struct controls {
     bool skip_lookup;   /* no-cache, refresh: ask the model, then store */
     bool skip_semantic; /* exact only */
     bool no_store;
-    bool only_if_cached;  /* a miss is a 504 */
-    int64_t max_age_s;    /* -1 = any */
-    int64_t ttl_s;        /* 0 = the gateway's own */
+    bool only_if_cached; /* a miss is a 504 */
+    int64_t max_age_s;   /* -1 = any */
+    int64_t ttl_s;       /* 0 = the gateway's own */
+    int64_t
+        stale_if_error_s; /* how long past its lifetime an answer may be when no upstream answers; -1 = not said */
     double threshold_min; /* 0 = none */
     char ns[65], tags[257];
 };

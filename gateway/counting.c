@@ -188,9 +188,11 @@ void counting_request(struct counting *c, const struct exchange *x, double secon
     bool hit = result == TALLY_EXACT || result == TALLY_SEMANTIC || result == TALLY_STALE;
     r->counts[TALLY_REQUESTS]++;
     r->counts[result]++;
+    bool followed = result == TALLY_COALESCED && x->followed;
+    if (followed) r->counts[TALLY_FOLLOWED]++;
     if (x->status >= 500) r->counts[TALLY_ERRORS]++;
     if (result == TALLY_MISS && x->out.similarity >= 0) r->counts[TALLY_NEAR]++;
-    if (result == TALLY_SEMANTIC) note_hit(c, x);
+    if (result == TALLY_SEMANTIC || followed) note_hit(c, x);
     tally_latency(r, seconds * 1000);
     if (!x->usage.known) return;
     bool saved = hit || result == TALLY_COALESCED;

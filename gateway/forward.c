@@ -8,9 +8,14 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/openai_glance.h"
 #include "gateway/coalesce.h"
+#include "gateway/flight.h"
+#include "gateway/follow.h"
+#include "gateway/limit.h"
 #include "gateway/pipeline.h"
 #include "gateway/reply.h"
+#include "gateway/router.h"
 #include "gateway/ticket.h"
 
 enum { FRAME_BYTES_MAX = 8 << 20, DONE_GRACE_MS = 2000, STATUS_LEAST = 400 };
@@ -26,6 +31,7 @@ static enum err add_frame(struct ticket *t, const char *event, struct str data, 
 {
     struct buf out;
     buf_init(&out, data.n * 2 + 256);
+    buf_reserve(&out, data.n + 100);
     if (event[0])
         sse_write_event(&out, event, data);
     else
@@ -34,28 +40,34 @@ static enum err add_frame(struct ticket *t, const char *event, struct str data, 
         usage ? tape_add_usage(&t->tape, buf_view(&out)) : tape_add(&t->tape, buf_view(&out));
     buf_fini(&out);
     if (code == OK) t->opened = true;
+    if (!usage) t->frames++;
     return code;
 }
 
-static size_t skip_blank(struct str s, size_t i)
+static bool has_empty_list(struct str data)
 {
-    while (i < s.n && (s.p[i] == ' ' || s.p[i] == '\t' || s.p[i] == '\n' || s.p[i] == '\r'))
-        i++;
-    return i;
+    const char *end = data.p + data.n, *p = data.p;
+    while (p < end && (p = memchr(p, '[', (size_t)(end - p)))) {
+        for (p++; p < end && (*p == ' ' || *p == '\t' || *p == '\n' || *p == '\r');)
+            p++;
+        if (p < end && *p == ']') return true;
+    }
+    return false;
 }
 
-/* A frame that carries usage and no choices. data is valid JSON, so "choices" in quotes is a member's name (inside a string its quotes
- * would be escaped). */
+/* A frame that carries usage and no choices, for who has asked for it. An empty list in the text is looked for first: most frames have
+ * none. Its own, or a member's of it? */
 static bool is_usage_frame(struct str data)
 {
-    ptrdiff_t at = str_find(data, STR("\"choices\""));
-    if (at < 0 || str_find(data, STR("\"usage\"")) < 0) return false;
-    size_t i = skip_blank(data, (size_t)at + 9);
-    if (i >= data.n || data.p[i] != ':') return false;
-    i = skip_blank(data, i + 1);
-    if (i >= data.n || data.p[i] != '[') return false;
-    i = skip_blank(data, i + 1);
-    return i < data.n && data.p[i] == ']';
+    json_t *doc = NULL;
+    const json_t *choices;
+    bool may = str_find(data, STR("\"usage\"")) >= 0 && str_find(data, STR("\"choices\"")) >= 0 &&
+               has_empty_list(data);
+    if (!may || json_parse(data, 0, &doc, NULL) != OK) return false;
+    choices = json_object_get(doc, "choices");
+    bool is = json_is_array(choices) && !json_array_size(choices) && json_object_get(doc, "usage");
+    json_decref(doc);
+    return is;
 }
 
 static void end_whole_riders(struct ticket *t, enum fault f, const char *detail)
@@ -87,11 +99,12 @@ static void cut(struct ticket *t, enum fault f, const char *detail)
     ticket_feed_riders(t);
 }
 
+/* No answer, and nothing of one has reached a client. */
 static void fail(struct ticket *t, enum fault f, const char *detail)
 {
-    struct openai_error e = {0};
-    fault_error(&e, f, detail);
-    ticket_fail(t, &e, f == FAULT_BREAKER && t->call ? call_retry_after_ms(t->call) + 1 : 0);
+    struct ending e = {0};
+    ending_of_fault(&e, f, detail, t->retry_ms);
+    ladder_next(t, &e);
 }
 
 static void cut_or_fail(struct ticket *t, enum fault f, const char *detail)
@@ -109,19 +122,13 @@ static void error_frame(struct ticket *t, struct str data)
     struct openai_error e = {0};
     if (json_parse(data, 0, &doc, NULL) != OK)
         return cut_or_fail(t, FAULT_STATUS, "an error event");
-    const json_t *error = json_object_get(doc, "error"),
-                 *code = json_object_get(error ? error : doc, "code");
-    struct str message =
-        json_is_string(error) ? json_str(error) : json_member_str(error ? error : doc, "message");
-    struct str type = json_member_str(error ? error : doc, "type");
-    int64_t status = json_is_integer(code) ? json_integer_value(code) : 0;
-    bool usable = status >= STATUS_LEAST && status <= 599;
-    openai_error_set(&e, usable ? (int)status : fault_status(FAULT_STATUS), "upstream_error", "",
-                     "", STR_FMT,
-                     STR_ARG(message.n ? message : STR("the upstream reported an error")));
-    if (type.n) snprintf(e.type, sizeof e.type, STR_FMT, STR_ARG(type));
+    bool told = ending_read_error(doc, fault_status(FAULT_STATUS), &e);
     json_decref(doc);
-    if (!t->opened) return ticket_fail(t, &e, 0);
+    if (!t->opened) {
+        struct ending end = {0};
+        ending_of_error(&end, &e, told ? e.status : 0);
+        return ladder_next(t, &end);
+    }
     struct buf json;
     buf_init(&json, 4096);
     openai_error_write(&json, &e);
@@ -136,10 +143,17 @@ static void error_frame(struct ticket *t, struct str data)
     ticket_feed_riders(t);
 }
 
+/* What a client makes of it, or NULL. json_parse is stricter: it refuses numbers beyond 64 bits, names given twice, deep nesting. Such
+ * bytes pass as they came, and nothing is made of them. */
+static json_t *read_loosely(struct str data)
+{
+    return json_loadb(data.p, data.n, JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL, NULL);
+}
+
 static bool is_object(struct str data)
 {
-    json_t *doc = NULL;
-    bool good = json_parse(data, 0, &doc, NULL) == OK && json_is_object(doc);
+    json_t *doc = read_loosely(data);
+    bool good = json_is_object(doc);
     json_decref(doc);
     return good;
 }
@@ -163,6 +177,12 @@ static enum err pass_frame(struct ticket *t, const char *event, struct str data)
 static bool take_frame(struct ticket *t, const char *event, struct str data)
 {
     struct errmsg why = {0};
+    if (!event[0] && t->collector && t->opened && openai_collector_feed_like(t->collector, data)) {
+        t->frames++;
+        if (tape_add_data(&t->tape, data) == OK) return true;
+        cut_or_fail(t, FAULT_TOO_LONG, "");
+        return false;
+    }
     enum err code = t->collector      ? openai_collector_feed(t->collector, data, &why)
                     : is_object(data) ? OK
                                       : ERR_INVALID;
@@ -188,12 +208,12 @@ static bool take_frame(struct ticket *t, const char *event, struct str data)
 }
 
 /* --- the complete end of a stream */
-static void send_answer(struct ticket *t, struct exchange *x, const struct openai_answer *a)
+void ticket_send_answer(struct ticket *t, struct exchange *x, const struct openai_answer *a)
 {
     x->usage = a->usage;
     if (t->entry[0]) {
         x->out.stored = !strcmp(x->out.cache, "miss") || !strcmp(x->out.cache, "bypass");
-        snprintf(x->out.entry, sizeof x->out.entry, "%s", t->entry);
+        str_copy(x->out.entry, sizeof x->out.entry, str_of(t->entry));
     }
     if (!x->req.stream) {
         reply_answer_json(x, a);
@@ -204,17 +224,30 @@ static void send_answer(struct ticket *t, struct exchange *x, const struct opena
     if (!x->streaming || reply_pump(x)) ticket_off(t, x);
 }
 
+static bool all_stream(const struct ticket *t)
+{
+    for (const struct exchange *x = t->riders; x; x = x->rider_next)
+        if (!x->streaming && !x->req.stream) return false;
+    return true;
+}
+
 static void complete(struct ticket *t, bool clean)
 {
     struct openai_answer a;
     struct openai_usage usage = {0};
-    ticket_unlist(t);
     if (!clean) t->unfit = true;
-    enum err code = t->collector ? openai_collector_take(t->collector, &a) : ERR_CORRUPT;
+    ticket_settle_answer(t, NULL);
+    enum err code = t->collector ? openai_collector_whole(t->collector) : ERR_CORRUPT;
     if (code == OK) {
-        usage = a.usage;
-        ticket_keep(t, &a);
+        usage = openai_collector_usage(t->collector);
+        if (t->plan) route_plan_ended(t->plan, &usage);
+        ticket_spent(t, &usage);
     }
+    bool wanted = code == OK && (t->store || t->behind || !all_stream(t));
+    if (wanted) code = openai_collector_take(t->collector, &a);
+    if (wanted && code == OK) ticket_keep(t, &a);
+    if (wanted && code == OK) follow_answer(t, &a);
+    ticket_unlist(t);
     if (tape_add(&t->tape, STR("data: [DONE]\n\n")) != OK)
         log_limited(LOG_WARN, "gateway", "[DONE] did not fit on the tape");
     t->ended = true;
@@ -225,11 +258,11 @@ static void complete(struct ticket *t, bool clean)
         x->usage = usage;
         if (x->streaming || x->req.stream) continue;
         if (code == OK)
-            send_answer(t, x, &a);
+            ticket_send_answer(t, x, &a);
         else
             reply_fault(x, FAULT_BAD_ANSWER, "its stream cannot be put together"), ticket_off(t, x);
     }
-    if (code == OK) openai_answer_fini(&a);
+    if (wanted && code == OK) openai_answer_fini(&a);
     ticket_feed_riders(t);
     if (t->call) loop_timer_arm(t->timer, DONE_GRACE_MS); /* an upstream that does not hang up */
 }
@@ -239,7 +272,7 @@ static bool on_event(void *arg, const struct sse_event *ev)
     struct ticket *t = arg;
     struct str data = str_trim(ev->data);
     char event[65];
-    if (t->ended) return false;
+    if (t->ended || ladder_waits(t)) return false;
     if (!data.n) return true;
     if (str_eq(data, STR("[DONE]"))) {
         t->done_seen = true;
@@ -249,66 +282,16 @@ static bool on_event(void *arg, const struct sse_event *ev)
             fail(t, FAULT_EMPTY, "");
         return false;
     }
-    snprintf(event, sizeof event, STR_FMT, STR_ARG(str_sub(ev->event, 0, 64)));
+    str_copy(event, sizeof event, ev->event);
     return take_frame(t, event, data);
 }
 
 /* --- whole replies */
-/* True: the body has the API's form, {"error":{"message":...}}, and can go as it is. Else what it says is taken out of the other
- * forms in use: {"error":"..."}, {"message":"..."}, {"detail":"..."}, {"detail":[{"msg":"..."}]}. */
-static bool error_words(const json_t *doc, char *words, size_t cap)
-{
-    const json_t *error = json_object_get(doc, "error"), *detail = json_object_get(doc, "detail");
-    if (json_member_str(error, "message").p) return true;
-    struct str said = json_is_string(error)               ? json_str(error)
-                      : json_member_str(doc, "message").p ? json_member_str(doc, "message")
-                      : json_is_string(detail)            ? json_str(detail)
-                                               : json_member_str(json_array_get(detail, 0), "msg");
-    said = str_sub(said, 0, cap - 1);
-    said = str_sub(said, 0, utf8_complete(said));
-    if (said.n) memcpy(words, said.p, said.n);
-    words[said.n] = 0;
-    return false;
-}
-
-static void whole_error(struct ticket *t)
-{
-    struct str type = headers_find(&t->headers, "content-type"), body = buf_view(&t->body);
-    char detail[320], words[256] = "";
-    json_t *doc = NULL;
-    bool json = content_type_is_json(type) && type.n && json_parse(body, 0, &doc, NULL) == OK &&
-                error_words(doc, words, sizeof words);
-    struct openai_error e = {0};
-    json_decref(doc);
-    ticket_unlist(t);
-    t->ended = true;
-    t->ended_us = clock_us();
-    snprintf(detail, sizeof detail, "status %d%s%s", t->status, words[0] ? ", " : "", words);
-    fault_error(&e, FAULT_STATUS, detail);
-    if (t->status >= STATUS_LEAST && t->status <= 599) e.status = t->status;
-    struct buf text;
-    buf_init(&text, 4096);
-    openai_error_write(
-        &text, &e); /* a page for people is no answer to a program: its words are not passed on */
-    for (struct exchange *x = t->riders, *next; x; x = next) {
-        next = x->rider_next;
-        x->upstream_us = t->ended_us - t->started_us;
-        bool leads = strcmp(x->out.cache, "coalesced") !=
-                     0; /* only the leader gets headers that may be personal */
-        struct str retry = headers_find(&t->headers, "retry-after");
-        if (!leads && retry.p) http_set_header(x->r, "Retry-After", retry);
-        reply_upstream(x, e.status, STR("application/json"), leads ? &t->headers : NULL,
-                       json ? body : buf_view(&text));
-        ticket_off(t, x);
-    }
-    buf_fini(&text);
-}
-
 /* 2xx that is no answer we can read: a JSON object passes to those who asked for one (never stored), anything else is a 502. */
 static void whole_unknown(struct ticket *t, const char *why)
 {
-    json_t *doc = NULL;
-    bool object = json_parse(buf_view(&t->body), 0, &doc, NULL) == OK && json_is_object(doc);
+    json_t *doc = read_loosely(buf_view(&t->body));
+    bool object = json_is_object(doc);
     bool passes = object && json_object_get(doc, "choices") && !json_object_get(doc, "error");
     bool error =
         object && !passes &&
@@ -321,7 +304,7 @@ static void whole_unknown(struct ticket *t, const char *why)
     }
     for (struct exchange *x = t->riders, *next; x && passes; x = next) {
         next = x->rider_next;
-        if (x->req.stream) continue;
+        if (x->req.stream || x->door) continue;
         x->upstream_us = clock_us() - t->started_us;
         reply_upstream(x, t->status, headers_find(&t->headers, "content-type"), &t->headers,
                        buf_view(&t->body));
@@ -330,35 +313,67 @@ static void whole_unknown(struct ticket *t, const char *why)
     fail(t, t->body.n ? FAULT_BAD_ANSWER : FAULT_EMPTY, t->body.n ? why : "");
 }
 
+static void whole_error(struct ticket *t)
+{
+    struct ending e = {0};
+    ending_of_reply(&e, t);
+    ladder_next(t, &e);
+}
+
+/* Does x get the upstream's own bytes? Else the answer is written anew for it. */
+static bool gets_own_bytes(const struct exchange *x)
+{
+    return !x->req.stream && !x->door && strcmp(x->out.cache, "coalesced") != 0;
+}
+
+/* What is only passed on is not taken apart. */
+static bool glance(const struct ticket *t, struct openai_answer *a)
+{
+    *a = (struct openai_answer){.kind = t->kind};
+    if (t->store) return false;
+    for (const struct exchange *x = t->riders; x; x = x->rider_next)
+        if (!gets_own_bytes(x)) return false;
+    return openai_glance(buf_view(&t->body), t->kind, &a->usage) && (a->usage.known || !t->limit);
+}
+
 static void whole_answer(struct ticket *t)
 {
     struct openai_answer a;
     struct errmsg why = {0};
-    if (openai_answer_parse(&a, t->kind, buf_view(&t->body), &why) != OK) {
+    if (!glance(t, &a) && openai_answer_parse(&a, t->kind, buf_view(&t->body), &why) != OK) {
         whole_unknown(t, why.text);
         return;
     }
+    ticket_settle_answer(t, &a);
+    if (t->plan) route_plan_ended(t->plan, &a.usage);
+    ticket_spent(t, &a.usage);
     ticket_keep(t, &a);
+    follow_answer(t, &a);
     ticket_unlist(t);
     t->ended = true;
     t->ended_us = clock_us();
     for (struct exchange *x = t->riders, *next; x; x = next) {
         next = x->rider_next;
         x->upstream_us = t->ended_us - t->started_us;
-        bool own_bytes = !x->req.stream && strcmp(x->out.cache, "coalesced");
-        if (!own_bytes) {
-            send_answer(t, x, &a);
+        if (!gets_own_bytes(x)) {
+            ticket_send_answer(t, x, &a);
             continue;
         }
         x->usage = a.usage;
         x->out.stored = t->entry[0] != 0;
         x->out.refused = t->refused;
-        snprintf(x->out.entry, sizeof x->out.entry, "%s", t->entry);
+        str_copy(x->out.entry, sizeof x->out.entry, str_of(t->entry));
         reply_upstream(x, t->status, headers_find(&t->headers, "content-type"), &t->headers,
                        buf_view(&t->body));
         ticket_off(t, x);
     }
     openai_answer_fini(&a);
+}
+
+/* Will anybody want the answer put together? Who could still board may want it. */
+static bool is_collected(const struct ticket *t)
+{
+    return t->store || t->listed || t->flight || t->limit || !all_stream(t);
 }
 
 /* --- the call's callbacks */
@@ -367,6 +382,12 @@ static void on_head(void *arg, const struct http_reply_head *head)
     struct ticket *t = arg;
     struct str encoding = http_head_find(head, "content-encoding");
     t->status = head->status;
+    if (t->call) { /* else another gateway's */
+        t->moved = call_moved(t->call);
+        t->queued_us = call_waited_us(t->call);
+    }
+    t->head_us = clock_us();
+    flight_head(t, head);
     for (size_t i = 0; i < head->n_headers; i++)
         if (!headers_add(&t->headers, head->headers[i].name, head->headers[i].value)) break;
     bool plain = !encoding.n || str_ieq(encoding, STR("identity"));
@@ -377,26 +398,29 @@ static void on_head(void *arg, const struct http_reply_head *head)
     if (t->form != FORM_STREAM) return;
     t->sse = sse_reader_new(FRAME_BYTES_MAX);
     t->collector = openai_collector_new(t->kind, t->gw->o.answer_bytes_max);
+    if (!is_collected(t)) openai_collector_only_watch(t->collector);
 }
 
 static void on_body(void *arg, struct str bytes)
 {
     struct ticket *t = arg;
-    if (t->ended) return;
+    if (t->ended || ladder_waits(t)) return;
     t->busy = true;
+    flight_body(t, bytes);
     if (t->form == FORM_WHOLE) {
         buf_str(&t->body, bytes);
         if (buf_failed(&t->body)) {
             fail(t, FAULT_TOO_LONG, "");
-            call_cancel(t->call);
+            if (t->call) call_cancel(t->call);
         }
     } else {
         enum err code = sse_reader_feed(t->sse, bytes, on_event, t);
         if (code == ERR_TOO_LARGE && !t->ended)
             cut_or_fail(t, FAULT_TOO_LONG, "one event of its stream");
-        if (t->ended && !t->done_seen) call_cancel(t->call);
+        if (t->ended && !t->done_seen && t->call) call_cancel(t->call);
         if (!t->ended) ticket_feed_riders(t);
     }
+    if (t->ended) flight_done(t, OK, FAULT_NONE, true);
     t->busy = false;
 }
 
@@ -418,21 +442,29 @@ static void on_done(void *arg, enum err code, enum fault fault, bool head_seen)
 {
     struct ticket *t = arg;
     t->busy = true;
-    if (!t->ended && code == ERR_CANCELLED)
-        fail(t, FAULT_CLOSED, ""); /* nobody is left to read it */
-    else if (!t->ended && !head_seen)
-        fail(t, fault, "");
-    else if (!t->ended && t->form == FORM_STREAM)
-        stream_over(t, code, fault);
-    else if (!t->ended && code != OK)
-        fail(t, fault, "");
-    else if (!t->ended && t->status / 100 != 2)
-        whole_error(t);
-    else if (!t->ended)
-        whole_answer(t);
+    t->retry_ms = head_seen || !t->call ? 0 : call_retry_after_ms(t->call);
+    if (t->call) t->queued_us = call_waited_us(t->call);
+    t->over = t->call;
     t->call = NULL;
+    if (t->ended || ladder_call_over(t))
+        ; /* the riders have been told, or the next step has begun */
+    else if (code == ERR_CANCELLED)
+        fail(t, FAULT_CLOSED, ""); /* nobody is left to read it */
+    else if (!head_seen)
+        fail(t, fault, "");
+    else if (t->form == FORM_STREAM)
+        stream_over(t, code, fault);
+    else if (code != OK)
+        fail(t, fault, "");
+    else if (t->status / 100 != 2)
+        whole_error(t);
+    else
+        whole_answer(t);
+    flight_done(t, code, fault, head_seen);
+    if (t->ended && !t->call) ticket_settle_rest(t, code, head_seen);
+    t->over = NULL;
     t->busy = false;
     ticket_settle(t);
 }
 
-const struct call_handler ticket_call_handler = {on_head, on_body, on_done, NULL};
+const struct call_handler ticket_call_handler = {on_head, on_body, on_done, NULL, NULL, NULL};

@@ -8,25 +8,38 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/descriptors.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "embeddings/embedder.h"
+#include "gateway/batches.h"
+#include "gateway/call.h"
 #include "gateway/counting.h"
+#include "gateway/files_http.h"
+#include "gateway/flight.h"
 #include "gateway/join_table.h"
 #include "gateway/judge.h"
+#include "gateway/limits.h"
 #include "gateway/near.h"
 #include "gateway/pipeline.h"
+#include "gateway/router.h"
+#include "gateway/queue.h"
 #include "gateway/secret.h"
+#include "gateway/model_rules.h"
 #include "gateway/series.h"
 #include "gateway/shadow.h"
+#include "gateway/store.h"
+#include "gateway/text_file.h"
 #include "gateway/tuning.h"
 
 enum {
     LAST_COUNTS_MS = 500,
+    CANNED_BYTES_MAX = 64 * 1024,
     WORK_QUEUE_MAX = 1024,
     SECRET_WAIT_MS = 1000,
     EXIT_START = 1,
-    EXIT_OPTIONS = 2
+    EXIT_OPTIONS = 2,
+    DESCRIPTORS_OTHER = 256
 };
 
 struct run {
@@ -42,9 +55,19 @@ static void stop(void *arg)
     loop_stop(((struct run *)arg)->gw.loop);
 }
 
-static void drained(void *arg)
+static void settled(void *arg)
 {
     counting_flush(((struct run *)arg)->gw.counting, LAST_COUNTS_MS, stop, arg);
+}
+
+static void batches_drained(void *arg)
+{
+    limits_flush(((struct run *)arg)->gw.limits, LAST_COUNTS_MS, settled, arg);
+}
+
+static void drained(void *arg)
+{
+    batches_drain(((struct run *)arg)->gw.batches, batches_drained, arg);
 }
 
 static void on_signal(void *arg, int signo)
@@ -67,6 +90,7 @@ static enum err open_cache(struct gateway *gw, uint64_t secret, struct errmsg *e
                               .threshold = o->cache_threshold,
                               .max_temperature = o->cache_max_temperature,
                               .ttl_s = o->cache_ttl_s,
+                              .stale_if_error_s = o->stale_if_error_s,
                               .entry_bytes_max = o->cache_entry_bytes_max,
                               .memory_bytes_max = o->cache_memory_bytes_max,
                               .entries_max = o->cache_entries_max,
@@ -83,17 +107,35 @@ static void on_request(void *arg, struct http_req *r)
     pipeline_start(arg, r);
 }
 
+/* Each connection is a descriptor, and so is what is asked upstream for it; some are for files and Redis. */
+static int connections_max(const struct gateway_options *o)
+{
+    int wanted = o->connections_max + o->inflight_max + DESCRIPTORS_OTHER,
+        got = descriptors_raise(wanted);
+    if (got >= wanted) return o->connections_max;
+    int most = got > 4 * DESCRIPTORS_OTHER ? got - got / 4 : got / 2;
+    if (most >= o->connections_max) return o->connections_max;
+    log_warn("gateway",
+             "connections_max %d is lowered to %d: the system allows this process %d open files",
+             o->connections_max, most, got);
+    return most;
+}
+
 static enum err listen_now(struct gateway *gw, struct errmsg *e)
 {
     const struct gateway_options *o = &gw->o;
     struct httpd_options h = {.host = o->host,
                               .port = o->port,
+                              .connections_max = connections_max(o),
                               .body_max = o->body_bytes_max,
+                              .body_max_of = files_body_max,
+                              .body_max_arg = gw,
                               .idle_timeout_ms = o->client_idle_ms,
                               .write_timeout_ms = o->client_write_ms};
     struct httpd_handler handler = {on_request, gw};
     enum err code = httpd_listen(&gw->httpd, gw->loop, &h, &handler, e);
     if (code != OK) return code;
+    gw->listening_ms = clock_ms();
     log_info("gateway", "listening host=%s port=%d upstreams=%d redis=%s semantic=%s keys=%zu",
              o->host, httpd_port(gw->httpd), upstreams_count(gw->upstreams),
              gw->redis ? "yes" : "no", gw->embedder ? "yes" : "no",
@@ -109,15 +151,33 @@ static void on_secret(void *arg, uint64_t secret)
     snprintf(r->gw.secret, sizeof r->gw.secret, "%016llx", (unsigned long long)secret);
     enum err code = open_cache(&r->gw, secret, &e);
     if (code == OK) r->gw.tuning = tuning_open(&r->gw);
+    if (code == OK) r->gw.limits = limits_open(&r->gw);
+    if (code == OK) r->gw.flights = flights_open(&r->gw);
     if (code == OK) r->gw.counting = counting_open(&r->gw);
     if (code == OK) r->gw.near = near_open(&r->gw);
     if (code == OK) code = judge_open(&r->gw.judge, &r->gw, &e);
     if (code == OK) r->gw.shadows = shadows_open(&r->gw);
+    if (code == OK) code = store_open(&r->gw.store, &r->gw, &e);
+    if (code == OK) r->gw.batches = batches_open(&r->gw);
     if (code == OK) code = listen_now(&r->gw, &e);
     if (code == OK) return;
     log_error("gateway", "cannot start: %s", e.text[0] ? e.text : err_text(code));
     r->exit_status = EXIT_START;
     loop_stop(r->gw.loop);
+}
+
+static enum err read_canned(struct gateway *gw, struct errmsg *e)
+{
+    struct buf text;
+    if (!gw->o.canned_answer_file[0]) return OK;
+    buf_init(&text, CANNED_BYTES_MAX);
+    enum err code = text_file_read(&text, "canned_answer_file", gw->o.canned_answer_file, e);
+    struct str trimmed = str_trim(buf_view(&text));
+    if (code == OK && (!trimmed.n || !utf8_valid(trimmed)))
+        code = err_set(e, ERR_INVALID, "canned_answer_file: expected text in UTF-8");
+    if (code == OK) gw->canned = xstrndup(trimmed.p, trimmed.n);
+    buf_fini(&text);
+    return code;
 }
 
 static enum err open_parts(struct run *r, struct errmsg *e)
@@ -134,18 +194,23 @@ static enum err open_parts(struct run *r, struct errmsg *e)
     gw->joins = join_table_new((size_t)o->inflight_max);
     r->drain_timer = loop_timer_new(gw->loop, stop, r);
     if (o->api_keys[0]) code = api_keys_load(&gw->keys, o->api_keys, e);
+    if (code == OK) code = read_canned(gw, e);
+    if (code == OK) code = model_rules_new(&gw->rules, str_of(o->routes), str_of(o->fallbacks), e);
     struct redis_options redis = {.url = o->redis,
                                   .command_timeout_ms = o->cache_redis_deadline_ms};
     if (code == OK && o->redis[0]) code = redis_open(&gw->redis, gw->loop, &redis, e);
     struct embedder_options embed = {.deadline_ms = o->cache_embed_deadline_ms,
-                                     .key = o->embed_key};
+                                     .key = o->embed_key,
+                                     .pair_net = o->embed_net[0] ? o->embed_net : NULL};
     if (code == OK && strcmp(o->embed_model, "none") && o->embed_model[0])
         code = embedder_open(&gw->embedder, o->embed_model, &embed, e);
     struct http_client_options client = {.idle_per_origin_max = 64,
                                          .ca_file = o->ca_file[0] ? o->ca_file : NULL};
     if (code != OK) return code;
     gw->client = http_client_new(gw->loop, &client);
-    code = upstreams_open(&gw->upstreams, gw->loop, gw->client, o, e);
+    code = upstreams_open(&gw->upstreams, gw->loop, gw->client, o, gw->metrics, e);
+    if (code == OK) code = router_open(&gw->router, gw, e);
+    gw->queue = queue_open(gw);
     if (code == OK) code = loop_on_signal(gw->loop, SIGTERM, on_signal, r);
     if (code == OK) code = loop_on_signal(gw->loop, SIGINT, on_signal, r);
     return code;
@@ -155,19 +220,28 @@ static void close_parts(struct run *r)
 {
     struct gateway *gw = &r->gw;
     if (gw->httpd) httpd_close(gw->httpd); /* every exchange ends here */
+    batches_close(gw->batches);
+    store_close(gw->store);
     shadows_close(gw->shadows);
     judge_close(gw->judge);
-    if (gw->client) http_client_free(gw->client); /* every call */
+    calls_end(gw);
+    if (gw->client) http_client_free(gw->client);
+    router_close(gw->router);
+    queue_close(gw->queue);
     upstreams_close(gw->upstreams);
     near_close(gw->near);
     counting_close(gw->counting);
+    limits_close(gw->limits);
     tuning_close(gw->tuning);
     if (gw->cache) cache_close(gw->cache);
     if (gw->embedder) embedder_close(gw->embedder);
     if (gw->redis) redis_close(gw->redis);
+    flights_close(gw->flights); /* after the last callback of Redis */
     secret_free(r->secret);
     loop_timer_free(r->drain_timer);
     api_keys_free(gw->keys);
+    mem_free(gw->canned);
+    model_rules_unref(gw->rules);
     if (gw->workers) workers_free(gw->workers);
     if (gw->loop) loop_free(gw->loop);
     join_table_free(gw->joins);

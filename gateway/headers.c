@@ -1,6 +1,8 @@
 /* headers.c - see headers.h. Offsets instead of pointers, because the text moves while it grows. */
 #include "gateway/headers.h"
 
+enum { FIRST_BYTES = 500 }; /* of room: most lists need no more */
+
 void headers_init(struct header_list *l)
 {
     l->n = 0;
@@ -15,6 +17,7 @@ void headers_fini(struct header_list *l)
 bool headers_add(struct header_list *l, struct str name, struct str value)
 {
     if (l->n == HEADERS_MAX || name.n + value.n > HEADERS_BYTES_MAX - l->text.n) return false;
+    if (!l->text.cap) buf_reserve(&l->text, FIRST_BYTES);
     l->items[l->n].name_at = (uint32_t)l->text.n;
     l->items[l->n].name_n = (uint32_t)name.n;
     l->items[l->n].value_at = (uint32_t)(l->text.n + name.n);

@@ -1,12 +1,17 @@
 /* health.c - /health: this process runs. /ready: can it serve, and which part is broken. Without an upstream that answered lately it
- * cannot (503); without Redis or the embedder it serves all the same, with less cache ("degraded", 200). */
+ * cannot (503); without Redis or the embedder it serves all the same, with less cache ("degraded", 200). Just started it is not ready
+ * before Redis has told the settings and what may be used, so that no first request misses a cache that is full; START_MS at most. */
 #include "base/clock.h"
+#include "gateway/flight.h"
 #include "gateway/pipeline.h"
 #include "gateway/reply.h"
+#include "gateway/tuning.h"
+
+enum { START_MS = 5000 };
 
 struct report {
     struct buf parts, broken;
-    bool serves, degraded;
+    bool serves, degraded, starting;
 };
 
 static void add_part(struct report *r, const char *name, bool ok, const char *why)
@@ -58,8 +63,11 @@ static void add_cache(struct report *r, struct gateway *gw)
     cache_stats(gw->cache, &s);
     if (gw->redis) {
         bool ok = redis_usable(gw->redis);
-        add_part(r, "redis", ok,
-                 "not connected, or too slow to answer; the cache in memory goes on");
+        bool told = s.redis_known && tuning_known(gw->tuning) && flights_known(gw->flights);
+        r->starting = !told && clock_ms() - gw->listening_ms < START_MS;
+        add_part(r, "redis", ok && !r->starting,
+                 r->starting ? "has not told yet what it holds; the start waits for it a little"
+                             : "not connected, or too slow to answer; the cache in memory goes on");
         r->degraded |= !ok;
     }
     if (gw->embedder) {
@@ -79,7 +87,7 @@ static enum step ready(struct exchange *x)
     buf_init(&body, 256 * 1024);
     add_upstreams(&r, x->gw);
     add_cache(&r, x->gw);
-    bool serves = r.serves && !x->gw->draining;
+    bool serves = r.serves && !r.starting && !x->gw->draining;
     buf_printf(&body, "{\"status\":\"%s\",\"broken\":[",
                !serves      ? "not ready"
                : r.degraded ? "degraded"

@@ -283,7 +283,7 @@ static bool enqueue(struct judge *j, struct job *b)
 
 static bool is_for_judging(const struct cache_knobs *k, const struct cache_verdict *v)
 {
-    if (!strcmp(v->step, "trust") || v->question.n > TEXT_BYTES_MAX) return false;
+    if (!strcmp(v->reason, "untrusted") || v->question.n > TEXT_BYTES_MAX) return false;
     if (!strcmp(v->step, "guards")) return k->judge_refused;
     return v->similarity >= v->threshold - k->judge_band;
 }

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "gateway/coalesce.h"
+#include "gateway/follow.h"
 #include "gateway/judge.h"
 #include "gateway/near.h"
 #include "gateway/pipeline.h"
@@ -42,7 +43,10 @@ static void hit(struct exchange *x, const struct cache_found *f)
     x->usage = f->answer->usage;
     if (f->result == CACHE_SEMANTIC) shadow_offer(x->gw->shadows, x, f);
     if (!x->req.stream) {
-        reply_answer_json(x, f->answer);
+        if (f->json.p && !x->door)
+            reply_body(x, 200, "application/json", f->json);
+        else
+            reply_answer_json(x, f->answer);
         pipeline_finish(x);
         return;
     }
@@ -61,13 +65,32 @@ static bool kept_meanwhile(struct exchange *x)
            x->gw->recent[slot].kept_us >= x->key_us;
 }
 
-static void find(struct exchange *x, bool skip_semantic)
+static void find(struct exchange *x, bool skip_semantic, enum cache_coming coming,
+                 void (*found)(void *arg, const struct cache_found *f))
 {
-    struct cache_lookup_options o = {.skip_semantic = skip_semantic,
+    struct str user = json_member_str(x->req.body, "user");
+    struct cache_lookup_options o = {.skip_exact = coming == COMING_ONLY,
+                                     .skip_semantic = skip_semantic,
+                                     .coming = coming,
+                                     .asker = user.n ? hash_bytes(0, user).lo : 0,
                                      .threshold_min = x->controls.threshold_min,
                                      .max_age_s = x->controls.max_age_s,
                                      .knobs = &x->knobs};
-    x->lookup = cache_find(x->gw->cache, &x->key, &o, on_found, x);
+    x->coming_seen = coming ? cache_coming_seen(x->gw->cache) : 0;
+    x->lookup = cache_find(x->gw->cache, &x->key, &o, found, x);
+}
+
+/* A similar question is being asked: its answer is waited for; when it came just now, it is stored. */
+static void coming(struct exchange *x, const struct cache_found *f)
+{
+    if (follow_board(x, f)) return;
+    if (!x->found_again) {
+        x->found_again = true;
+        find(x, false, COMING_NO, on_found);
+        return;
+    }
+    outcome_reason(&x->out, "leader_lost");
+    pipeline_resume(x);
 }
 
 static void on_found(void *arg, const struct cache_found *f)
@@ -75,9 +98,14 @@ static void on_found(void *arg, const struct cache_found *f)
     struct exchange *x = arg;
     x->lookup = NULL;
     x->found_us = clock_us();
+    stopwatch_turn(&x->watch, TIMED_NONE, x->found_us);
     if (f->result == CACHE_MISS && kept_meanwhile(x)) {
         x->found_again = true;
-        find(x, true);
+        find(x, true, COMING_NO, on_found);
+        return;
+    }
+    if (f->result == CACHE_COMING) {
+        coming(x, f);
         return;
     }
     memcpy(x->out.entry, f->entry_id, sizeof f->entry_id);
@@ -103,7 +131,8 @@ enum step stage_find(struct exchange *x)
     if (x->keyed && !c->skip_lookup) {
         /* An equal request in flight has just missed: nothing can be there yet. */
         if (!c->only_if_cached && join_possible(x)) return STEP_NEXT;
-        find(x, c->skip_semantic || x->route != ROUTE_CHAT);
+        find(x, c->skip_semantic || x->req.kind != OPENAI_CHAT,
+             follow_allowed(x) ? COMING_TOO : COMING_NO, on_found);
         return STEP_WAIT;
     }
     if (c->only_if_cached) return reply_fault(x, FAULT_NOT_CACHED, ""), STEP_DONE;
@@ -112,4 +141,21 @@ enum step stage_find(struct exchange *x)
         outcome_reason(&x->out, c->no_store ? "no_cache,no_store" : "no_cache");
     }
     return STEP_NEXT;
+}
+
+static void on_found_coming(void *arg, const struct cache_found *f)
+{
+    struct exchange *x = arg;
+    x->lookup = NULL;
+    if (f->result != CACHE_COMING || !follow_board(x, f)) pipeline_resume(x);
+}
+
+/* While the miss was decided, or its prompt read, a similar one may have begun. */
+enum step stage_follow(struct exchange *x)
+{
+    bool news = x->coming_seen && x->coming_seen != cache_coming_seen(x->gw->cache);
+    if (!news || !follow_allowed(x) || !cache_coming_any(x->gw->cache, &x->key) || join_possible(x))
+        return STEP_NEXT;
+    find(x, false, COMING_ONLY, on_found_coming);
+    return STEP_WAIT;
 }

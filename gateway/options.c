@@ -5,17 +5,17 @@
 
 #include "base/log.h"
 #include "gateway/api_keys.h"
+#include "gateway/options_batch.h"
+#include "gateway/options_observe.h"
+#include "gateway/options_upstream.h"
 
 static const struct conf_row rows[] = {
     {"host", CONF_STR, "127.0.0.1", 0, 255, "", 0,
      "address to listen on; others than loopback need api_keys", NULL},
     {"port", CONF_INT, "8080", 0, 65535, "", 0,
      "port to listen on; 0 takes any free one and logs it", NULL},
-    {"upstream", CONF_STR, "", 0, 4096, "", CONF_LIST,
-     "base URL of an OpenAI-compatible server, with or without /v1; may be given again", NULL},
-    {"upstream_key", CONF_STR, "", 0, 4096, "", CONF_SECRET,
-     "bearer token for upstreams; empty = the client's own passes on", NULL},
-    {"engine_url", CONF_STR, "", 0, 4096, "", 0, "base URL of Deja's own engine", NULL},
+    {"engine_url", CONF_STR, "", 0, 4096, "", CONF_LIST,
+     "base URL of Deja's own engine; may be given again", NULL},
     {"gateway_key", CONF_STR, "", 0, 256, "", CONF_SECRET,
      "the engine's option of the same name: only with it tenants have prefix caches of their own "
      "there",
@@ -30,6 +30,8 @@ static const struct conf_row rows[] = {
      NULL},
     {"embed_key", CONF_STR, "", 0, 4096, "", CONF_SECRET,
      "bearer token for a remote embedding model", NULL},
+    {"embed_net", CONF_STR, "", 0, 4096, "", 0,
+     "GGUF file of retrained verifier weights (docs/verifier.md); empty = the shipped ones", NULL},
     {"api_keys", CONF_STR, "", 0, 4096, "", 0,
      "file of `key tenant` lines; empty = open, on loopback only", NULL},
     {"admin_key", CONF_STR, "", 0, 256, "", CONF_SECRET,
@@ -67,31 +69,21 @@ static const struct conf_row rows[] = {
      "a Redis look-up that takes longer is a miss", NULL},
     {"cache_secret", CONF_STR, "", 0, 256, "", CONF_SECRET,
      "keys the hashes; the same on all replicas", NULL},
-    {"upstream_connect_ms", CONF_INT, "500", 10, 60000, "ms", 0,
-     "give up connecting after this long", NULL},
-    {"upstream_first_byte_ms", CONF_INT, "300000", 10, 3600000, "ms", 0,
-     "longest wait for the first byte of an answer", NULL},
-    {"upstream_idle_ms", CONF_INT, "60000", 10, 3600000, "ms", 0,
-     "longest silence inside an answer", NULL},
-    {"upstream_retries", CONF_INT, "2", 0, 10, "", 0,
-     "tries more, only before the first byte, after a failed connect or a 503", NULL},
-    {"upstream_backoff_ms", CONF_INT, "50", 1, 10000, "ms", 0,
-     "pause before a retry; doubled each time", NULL},
-    {"breaker_failures", CONF_INT, "3", 1, 1000, "", 0,
-     "failures in a row after which an upstream is left alone", NULL},
-    {"breaker_open_ms", CONF_INT, "2000", 10, 600000, "ms", 0,
-     "how long it is left alone before one probe goes through", NULL},
-    {"probe", CONF_STR, "models", 0, 16, "", 0,
-     "what /ready asks an upstream: models (a list), generate (one token of probe_model), off",
-     NULL},
-    {"probe_model", CONF_STR, "", 0, 256, "", 0, "model for probe=generate", NULL},
-    {"probe_ms", CONF_INT, "5000", 100, 600000, "ms", 0, "pause between probes", NULL},
     {"keep_after_gone_ms", CONF_INT, "10000", 0, 600000, "ms", 0,
      "finish reading an answer worth storing after its client left; 0 = stop at once", NULL},
     {"coalesce_max", CONF_INT, "1000", 0, 100000, "", 0,
      "equal requests that may share one upstream call; 0 = none", NULL},
+    {"coalesce_wait_ms", CONF_INT, "2000", 0, 60000, "ms", 0,
+     "a gateway that shares its upstream call with others and is silent for so long is given up; "
+     "0 = calls are not shared among gateways",
+     NULL},
+    {"connections_max", CONF_INT, "16384", 16, 1000000, "", 0,
+     "connections that may be open; more get a 503. Fewer where the system allows too few files",
+     NULL},
     {"inflight_max", CONF_INT, "4096", 1, 100000, "", 0,
      "requests at work at a time; more get a 503", NULL},
+    {"limit_lease_ms", CONF_INT, "15000", 3000, 600000, "ms", 0,
+     "what a gateway that died holds of limits on concurrency comes back after this long", NULL},
     {"max_body", CONF_INT, "8388608", 1024, 1073741824, "bytes", 0,
      "larger request bodies get a 413", NULL},
     {"answer_bytes_max", CONF_INT, "16777216", 65536, 1073741824, "bytes", 0,
@@ -103,15 +95,36 @@ static const struct conf_row rows[] = {
     {"drain_ms", CONF_INT, "10000", 0, 600000, "ms", 0,
      "after SIGTERM, time for running requests to end", NULL},
     {"workers", CONF_INT, "2", 1, 64, "", 0, "threads for work over a millisecond", NULL},
-    {"access_log", CONF_BOOL, "yes", 0, 0, "", 0, "one log line a request, never with its text",
+    {"pass_unmapped", CONF_BOOL, "no", 0, 0, "", 0,
+     "a /v1/responses or /v1/messages request without a chat form goes upstream as it is, "
+     "uncached; "
+     "no = it gets a 400",
      NULL},
     {"log_level", CONF_STR, "info", 0, 16, "", 0, "error, warn, info or debug", NULL},
 };
 
+enum { N_ROWS = sizeof rows / sizeof rows[0], ALL_ROWS_MAX = 160 };
+
+/* The families' tables one after the other. Made once, by the thread that starts. */
 const struct conf_row *gateway_option_rows(size_t *n)
 {
-    *n = sizeof rows / sizeof rows[0];
-    return rows;
+    static struct conf_row all[ALL_ROWS_MAX];
+    static size_t n_all;
+    static const struct conf_row *(*const families[])(size_t *) = {
+        upstream_option_rows, batch_option_rows, observe_option_rows};
+    if (!n_all) {
+        memcpy(all, rows, sizeof rows);
+        n_all = N_ROWS;
+        for (size_t i = 0; i < sizeof families / sizeof families[0]; i++) {
+            size_t k;
+            const struct conf_row *more = families[i](&k);
+            ASSERT(n_all + k <= ALL_ROWS_MAX);
+            memcpy(all + n_all, more, k * sizeof *more);
+            n_all += k;
+        }
+    }
+    *n = n_all;
+    return all;
 }
 
 static void read_cache(struct gateway_options *o, const struct conf *c)
@@ -136,17 +149,12 @@ static void read_limits(struct gateway_options *o, const struct conf *c)
         int *value;
     } ints[] = {{"port", &o->port},
                 {"workers", &o->workers},
-                {"upstream_connect_ms", &o->upstream_connect_ms},
-                {"upstream_first_byte_ms", &o->upstream_first_byte_ms},
-                {"upstream_idle_ms", &o->upstream_idle_ms},
-                {"upstream_retries", &o->upstream_retries},
-                {"upstream_backoff_ms", &o->upstream_backoff_ms},
-                {"breaker_failures", &o->breaker_failures},
-                {"breaker_open_ms", &o->breaker_open_ms},
-                {"probe_ms", &o->probe_ms},
                 {"keep_after_gone_ms", &o->keep_after_gone_ms},
                 {"coalesce_max", &o->coalesce_max},
+                {"coalesce_wait_ms", &o->coalesce_wait_ms},
                 {"inflight_max", &o->inflight_max},
+                {"connections_max", &o->connections_max},
+                {"limit_lease_ms", &o->limit_lease_ms},
                 {"client_idle_ms", &o->client_idle_ms},
                 {"client_write_ms", &o->client_write_ms},
                 {"drain_ms", &o->drain_ms}};
@@ -154,13 +162,13 @@ static void read_limits(struct gateway_options *o, const struct conf *c)
         *ints[i].value = (int)conf_int(c, ints[i].name);
     o->body_bytes_max = (size_t)conf_int(c, "max_body");
     o->answer_bytes_max = (size_t)conf_int(c, "answer_bytes_max");
-    o->access_log = conf_bool(c, "access_log");
+    o->pass_unmapped = conf_bool(c, "pass_unmapped");
 }
 
 static enum err check(const struct gateway_options *o, struct errmsg *e)
 {
     enum log_level level;
-    if (!o->upstreams[0] && !o->engine_url[0])
+    if (!o->upstreams[0] && !o->upstreams_file[0] && !o->engine_url[0])
         return err_set(e, ERR_INVALID,
                        "nothing to ask: give --upstream URL (any OpenAI-compatible server) or "
                        "--engine-url URL");
@@ -188,14 +196,13 @@ enum err gateway_options_read(struct gateway_options *o, const struct conf *c, s
 {
     *o = (struct gateway_options){0};
     o->host = conf_str(c, "host");
-    o->upstreams = conf_str(c, "upstream");
-    o->upstream_key = conf_str(c, "upstream_key");
     o->engine_url = conf_str(c, "engine_url");
     o->gateway_key = conf_str(c, "gateway_key");
     o->ca_file = conf_str(c, "ca_file");
     o->redis = conf_str(c, "redis");
     o->embed_model = conf_str(c, "embed_model");
     o->embed_key = conf_str(c, "embed_key");
+    o->embed_net = conf_str(c, "embed_net");
     o->api_keys = conf_str(c, "api_keys");
     o->admin_key = conf_str(c, "admin_key");
     o->judge_url = conf_str(c, "judge_url");
@@ -204,12 +211,13 @@ enum err gateway_options_read(struct gateway_options *o, const struct conf *c, s
     o->judge_table = conf_str(c, "judge_table");
     o->ns = conf_str(c, "ns");
     o->model_aliases = conf_str(c, "model_alias");
-    o->probe = conf_str(c, "probe");
-    o->probe_model = conf_str(c, "probe_model");
     o->log_level = conf_str(c, "log_level");
     read_cache(o, c);
     read_limits(o, c);
-    return check(o, e);
+    enum err code = upstream_options_read(o, c, e);
+    if (code == OK) code = batch_options_read(o, c, e);
+    if (code == OK) code = observe_options_read(o, c, e);
+    return code == OK ? check(o, e) : code;
 }
 
 struct str gateway_alias(const char *aliases, struct str model)

@@ -8,13 +8,24 @@
 #include "base/mem.h"
 #include "gateway/access.h"
 #include "gateway/counting.h"
+#include "gateway/door_stream.h"
+#include "gateway/kept_responses.h"
+#include "gateway/limit.h"
+#include "gateway/model_rules.h"
+#include "gateway/prompt_tokens.h"
 #include "gateway/reply.h"
+#include "gateway/route_shared.h"
 #include "gateway/series.h"
 #include "gateway/ticket.h"
 
 enum {
-    CACHED = 1 << ROUTE_CHAT | 1 << ROUTE_COMPLETIONS,
+    CACHED = 1 << ROUTE_CHAT | 1 << ROUTE_COMPLETIONS | 1 << ROUTE_RESPONSES | 1 << ROUTE_MESSAGES,
     PROXIED = 1 << ROUTE_PROXY,
+    STORED = 1 << ROUTE_FILES | 1 << ROUTE_BATCHES,
+    KEPT = 1 << ROUTE_KEPT,
+    EMBEDDED = 1 << ROUTE_EMBEDDINGS,
+    COUNTED = 1 << ROUTE_COUNT_TOKENS,
+    POSTED = CACHED | EMBEDDED | COUNTED | 1 << ROUTE_EXPLAIN, /* take nothing but POST */
     ADMIN = 1 << ROUTE_ADMIN,
     EXPLAINED = 1 << ROUTE_EXPLAIN,
     WELL = 1 << ROUTE_HEALTH | 1 << ROUTE_READY,
@@ -25,21 +36,35 @@ enum {
 static const struct {
     enum step (*run)(struct exchange *x);
     unsigned routes;
+    enum timed timed;
 } stages[] = {
-    {stage_route_known, EVERY},
-    {health_answer, WELL},
-    {metrics_answer, 1 << ROUTE_METRICS},
-    {admin_start, ADMIN},
-    {explain_admit, EXPLAINED},
-    {stage_admit, CACHED | PROXIED},
-    {proxy_start, PROXIED},
-    {stage_read, CACHED | EXPLAINED},
-    {stage_prepare, CACHED | EXPLAINED},
-    {stage_key, CACHED | EXPLAINED},
-    {explain_start, EXPLAINED},
-    {stage_find, CACHED},
-    {stage_join, CACHED},
-    {stage_forward, CACHED},
+    {stage_route_known, EVERY, TIMED_NONE},
+    {health_answer, WELL, TIMED_NONE},
+    {metrics_answer, 1 << ROUTE_METRICS, TIMED_NONE},
+    {admin_start, ADMIN, TIMED_NONE},
+    {explain_admit, EXPLAINED, TIMED_NONE},
+    {stage_admit, CACHED | PROXIED | STORED | KEPT | EMBEDDED | COUNTED, TIMED_NONE},
+    {files_start, 1 << ROUTE_FILES, TIMED_NONE},
+    {batches_start, 1 << ROUTE_BATCHES, TIMED_NONE},
+    {kept_responses_start, KEPT, TIMED_NONE},
+    {stage_limit_proxy, PROXIED, TIMED_NONE},
+    {proxy_start, PROXIED, TIMED_NONE},
+    {stage_previous, 1 << ROUTE_RESPONSES, TIMED_READ},
+    {stage_read, CACHED | EXPLAINED | EMBEDDED | COUNTED, TIMED_READ},
+    {stage_prepare, CACHED | EXPLAINED | EMBEDDED | COUNTED, TIMED_READ},
+    {stage_limit_count, CACHED, TIMED_LIMIT},
+    {stage_limit, CACHED | EMBEDDED, TIMED_LIMIT},
+    {stage_unread, CACHED | EMBEDDED | COUNTED, TIMED_KEY},
+    {embeddings_start, EMBEDDED, TIMED_NONE},
+    {stage_key, CACHED | EXPLAINED, TIMED_KEY},
+    {explain_start, EXPLAINED, TIMED_NONE},
+    {stage_find, CACHED, TIMED_FIND},
+    {stage_prompt, CACHED | COUNTED, TIMED_PROMPT},
+    {count_tokens_answer, COUNTED, TIMED_NONE},
+    {stage_shared, CACHED, TIMED_ROUTE},
+    {stage_follow, CACHED, TIMED_ROUTE},
+    {stage_join, CACHED, TIMED_ROUTE},
+    {stage_forward, CACHED, TIMED_ROUTE},
 };
 enum { N_STAGES = sizeof stages / sizeof stages[0] };
 
@@ -53,6 +78,12 @@ static bool path_is_odd(struct str path)
            str_find(path, STR("%5c")) >= 0 || str_find(path, STR("%5C")) >= 0;
 }
 
+static bool is_under(struct str path, struct str root)
+{
+    return str_eq(path, root) ||
+           (str_starts(path, root) && path.p[root.n] == '/' && !path_is_odd(path));
+}
+
 static enum route route_of(struct str path)
 {
     static const struct {
@@ -60,6 +91,10 @@ static enum route route_of(struct str path)
         enum route route;
     } known[] = {{"/v1/chat/completions", ROUTE_CHAT},
                  {"/v1/completions", ROUTE_COMPLETIONS},
+                 {"/v1/responses", ROUTE_RESPONSES},
+                 {"/v1/messages", ROUTE_MESSAGES},
+                 {"/v1/embeddings", ROUTE_EMBEDDINGS},
+                 {"/v1/messages/count_tokens", ROUTE_COUNT_TOKENS},
                  {"/health", ROUTE_HEALTH},
                  {"/ready", ROUTE_READY},
                  {"/metrics", ROUTE_METRICS},
@@ -67,7 +102,18 @@ static enum route route_of(struct str path)
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (str_eqz(path, known[i].path)) return known[i].route;
     if (str_starts(path, STR("/admin/"))) return ROUTE_ADMIN;
+    if (is_under(path, STR("/v1/files"))) return ROUTE_FILES;
+    if (is_under(path, STR("/v1/batches"))) return ROUTE_BATCHES;
+    if (is_under(path, STR("/v1/responses"))) return ROUTE_KEPT;
     return str_starts(path, STR("/v1/")) && !path_is_odd(path) ? ROUTE_PROXY : ROUTE_NONE;
+}
+
+static const struct door *door_of(enum route r)
+{
+    static const struct door *const doors[N_ROUTES] = {[ROUTE_RESPONSES] = &door_responses,
+                                                       [ROUTE_MESSAGES] = &door_messages,
+                                                       [ROUTE_COUNT_TOKENS] = &door_count_tokens};
+    return doors[r];
 }
 
 enum step stage_route_known(struct exchange *x)
@@ -80,27 +126,32 @@ enum step stage_route_known(struct exchange *x)
         return STEP_DONE;
     }
     bool good =
-        bit & (CACHED | EXPLAINED) ? str_eqz(method, "POST") : bit & (PROXIED | ADMIN) || get;
+        bit & POSTED ? str_eqz(method, "POST") : bit & (PROXIED | ADMIN | STORED | KEPT) || get;
     if (good) return STEP_NEXT;
-    http_set_header(x->r, "Allow", bit & (CACHED | EXPLAINED) ? STR("POST") : STR("GET, HEAD"));
-    reply_fault(x, FAULT_METHOD, "");
+    reply_method(x, bit & POSTED ? "POST" : "GET, HEAD");
     return STEP_DONE;
 }
 
 /* --- the end */
 static void free_exchange(struct exchange *x)
 {
-    ASSERT(!x->ticket && !x->proxy && !x->lookup && !x->parse && !x->admin);
+    ASSERT(!x->ticket && !x->follows && !x->proxy && !x->lookup && !x->parse && !x->admin &&
+           !x->limit && !x->store_job && !x->embedding && !x->seed);
     if (x->parsed) openai_request_fini(&x->req);
     if (x->keyed) cache_key_fini(&x->key);
     if (x->own_used) tape_fini(&x->own);
+    door_stream_free(x->told);
+    door_request_fini(&x->asked);
+    prompt_tokens_free(x->prompt);
+    model_rules_unref(x->rules);
+    model_rules_unref(x->served_rules);
     buf_fini(&x->body);
     mem_free(x);
 }
 
 static bool uses_cache(const struct exchange *x)
 {
-    return (1 << x->route & CACHED) && x->parsed && x->out.cache[0];
+    return route_is_cached(x->route) && x->parsed && x->out.cache[0];
 }
 
 static void end(struct exchange *x)
@@ -108,9 +159,9 @@ static void end(struct exchange *x)
     struct gateway *gw = x->gw;
     uint64_t now_us = clock_us();
     if (x->client_gone || !x->status) x->status = STATUS_CLIENT_GONE;
-    double seconds = (double)(now_us - x->started_us) / 1e6;
-    series_count(x, seconds);
-    if (uses_cache(x)) counting_request(gw->counting, x, seconds);
+    series_count(x, now_us);
+    if (uses_cache(x)) counting_request(gw->counting, x, (double)(now_us - x->started_us) / 1e6);
+    limit_end(x);
     if (gw->o.access_log) access_line(x, now_us);
     gw->inflight--;
     metric_set(gw->series->inflight, gw->inflight);
@@ -128,8 +179,11 @@ static void run(struct exchange *x)
     while (x->stage < N_STAGES) {
         int i = x->stage++;
         if (!(stages[i].routes & 1u << x->route)) continue;
+        if (stages[i].timed != x->watch.now) stopwatch_turn(&x->watch, stages[i].timed, clock_us());
         enum step step = stages[i].run(x);
         if (step == STEP_NEXT) continue;
+        if (step == STEP_WAIT && x->stage == N_STAGES)
+            stopwatch_turn(&x->watch, TIMED_NONE, clock_us()); /* the ticket knows what follows */
         x->waiting = step == STEP_WAIT;
         if (step == STEP_DONE) end(x);
         return;
@@ -154,9 +208,15 @@ static void on_gone(void *arg)
     cache_find_cancel(x->lookup);
     x->lookup = NULL;
     parse_abandon(x);
+    limit_leave(x);
+    prompt_abandon(x);
+    route_shared_abandon(x);
     proxy_leave(x);
+    embeddings_leave(x);
     admin_leave(x);
+    admin_seed_leave(x);
     explain_leave(x);
+    store_leave(x);
     ticket_leave(x);
     end(x);
 }
@@ -166,6 +226,8 @@ static void on_writable(void *arg)
     struct exchange *x = arg;
     if (x->proxy) {
         proxy_writable(x);
+    } else if (x->store_job) {
+        store_writable(x);
     } else if (x->ticket && x->streaming && x->tape != &x->own) {
         ticket_writable(x);
     } else if (x->streaming) {
@@ -176,31 +238,48 @@ static void on_writable(void *arg)
     }
 }
 
-static void make_id(struct exchange *x)
+/* The one traceparent a request may have: several are as good as none. */
+static struct str trace_parent(const struct http_req *r)
 {
-    struct str given = http_req_header(x->r, "x-request-id");
-    if (request_id_is_good(given))
-        snprintf(x->request_id, sizeof x->request_id, STR_FMT, STR_ARG(given));
-    if (x->request_id[0]) return;
-    struct hash128 random = {rng_u64(&x->gw->rng), rng_u64(&x->gw->rng)};
-    char hex[33];
-    hash_hex(random, hex);
-    memcpy(x->request_id, "req-", 4);
-    memcpy(x->request_id + 4, hex, 24);
-    x->request_id[28] = 0;
+    struct str found = {0}, name, value;
+    for (int i = 0; i < http_req_n_headers(r); i++) {
+        http_req_header_at(r, i, &name, &value);
+        if (name.n != 11 || !str_ieq(name, STR("traceparent"))) continue;
+        if (found.p) return STR("");
+        found = value;
+    }
+    return found;
 }
 
-void pipeline_start(struct gateway *gw, struct http_req *r)
+/* An id of the request's own, made of the trace's and of our span in it, where the client gives none. */
+static void make_ids(struct exchange *x)
+{
+    struct rng *rng = &x->gw->rng;
+    struct hash128 fresh = {rng_u64(rng), rng_u64(rng)};
+    trace_begin(&x->trace, trace_parent(x->r), fresh, rng_u64(rng), x->gw->o.trace_sample_percent);
+    struct str given = http_req_header(x->r, "x-request-id");
+    if (request_id_is_good(given)) str_copy(x->request_id, sizeof x->request_id, given);
+    if (x->request_id[0]) return;
+    memcpy(x->request_id, "req-", 4);
+    memcpy(x->request_id + 4, x->trace.id, 8);
+    memcpy(x->request_id + 12, x->trace.span, 17);
+}
+
+static void start(struct gateway *gw, struct http_req *r, const char *batch_tenant)
 {
     struct exchange *x = xcalloc(1, sizeof *x);
     x->gw = gw;
     x->r = r;
     x->started_us = http_req_started_us(r);
     x->route = route_of(http_req_path(r));
+    if ((1 << x->route & STORED) && !gw->o.batch_api) x->route = ROUTE_PROXY;
+    if (x->route == ROUTE_KEPT && !kept_responses_here(gw)) x->route = ROUTE_PROXY;
+    x->batch = batch_tenant != NULL;
+    x->door = door_of(x->route);
     outcome_init(&x->out);
     buf_init(&x->body, gw->o.body_bytes_max + 64 * 1024);
-    memcpy(x->tenant, "-", 2);
-    make_id(x);
+    str_copy(x->tenant, sizeof x->tenant, str_of(batch_tenant ? batch_tenant : "-"));
+    make_ids(x);
     http_req_on_gone(r, on_gone, x);
     http_req_on_writable(r, on_writable, x);
     gw->inflight++;
@@ -212,4 +291,14 @@ void pipeline_start(struct gateway *gw, struct http_req *r)
         return;
     }
     run(x);
+}
+
+void pipeline_start(struct gateway *gw, struct http_req *r)
+{
+    start(gw, r, NULL);
+}
+
+void pipeline_start_batch(struct gateway *gw, struct http_req *r, const char *tenant)
+{
+    start(gw, r, tenant);
 }

@@ -6,6 +6,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "gateway/call.h"
+#include "gateway/limit.h"
+#include "gateway/models_list.h"
 #include "gateway/pipeline.h"
 #include "gateway/relay.h"
 #include "gateway/reply.h"
@@ -23,12 +25,15 @@ static void pass_head(struct exchange *x, const struct http_reply_head *head)
     struct str content_type = http_head_find(head, "content-type");
     for (size_t i = 0; i < head->n_headers; i++) {
         struct str n = head->headers[i].name;
-        if (header_is_hop(n) || str_ieq(n, STR("content-type")) || n.n >= sizeof name) continue;
+        if (header_is_hop(n) || str_ieq(n, STR("content-type")) || n.n >= sizeof name ||
+            limit_hides(x, n))
+            continue;
         snprintf(name, sizeof name, STR_FMT, STR_ARG(n));
         http_set_header(x->r, str_ieq(n, STR("x-request-id")) ? "x-upstream-request-id" : name,
                         head->headers[i].value);
     }
     http_set_header(x->r, "x-request-id", str_of(x->request_id));
+    if (x->gw->o.trace_header) http_set_header(x->r, "x-deja-trace", str_of(x->trace.id));
     snprintf(type, sizeof type, STR_FMT, STR_ARG(content_type));
     http_start(x->r, head->status, type[0] ? type : NULL);
     x->status = head->status;
@@ -61,8 +66,9 @@ static void on_done(void *arg, enum err code, enum fault fault, bool head_seen)
         x->upstream_us = clock_us() - p->started_us;
         if (!head_seen || !x->streaming) {
             enum fault told = fault == FAULT_NONE ? FAULT_BAD_ANSWER : fault;
-            if (fault == FAULT_BREAKER)
-                reply_fault_retry(x, told, "", call_retry_after_ms(p->call));
+            uint64_t wait_ms = call_retry_after_ms(p->call);
+            if (wait_ms)
+                reply_fault_retry(x, told, "", wait_ms);
             else
                 reply_fault(x, told, "");
         } else {
@@ -80,27 +86,60 @@ static void on_done(void *arg, enum err code, enum fault fault, bool head_seen)
     mem_free(p);
 }
 
+/* Longer bodies (files, images) are not read for it: about a millisecond of parsing. */
+enum { MODEL_BODY_BYTES_MAX = 96 * 1024 };
+
+/* The model a JSON body names, where targets differ by model; empty = any target will do. out owns it. */
+static void body_model(const struct exchange *x, struct buf *out)
+{
+    json_t *doc = NULL;
+    struct str body = http_req_body(x->r), type = http_req_header(x->r, "content-type");
+    if (!body.n || body.n > MODEL_BODY_BYTES_MAX || !content_type_is_json(type) ||
+        !upstreams_have_models(x->gw->upstreams) || json_parse(body, 0, &doc, NULL) != OK)
+        return;
+    buf_str(out, json_member_str(doc, "model"));
+    json_decref(doc);
+}
+
 enum step proxy_start(struct exchange *x)
 {
+    if (models_list(x)) return STEP_DONE;
     struct proxy *p = xcalloc(1, sizeof *p);
     struct header_list headers;
     char salt[33], method[32];
     relay_headers(x, &headers, true);
     relay_salt(x, salt);
     snprintf(method, sizeof method, STR_FMT, STR_ARG(http_req_method(x->r)));
+    struct buf model;
+    buf_init(&model, 4096);
+    body_model(x, &model);
     struct call_request r = {.method = method,
                              .path = http_req_target(x->r),
                              .headers = &headers,
                              .authorization = http_req_header(x->r, "authorization"),
                              .salt = str_of(salt),
-                             .body = http_req_body(x->r)};
-    struct call_handler h = {on_head, on_body, on_done, p};
+                             .model = buf_view(&model),
+                             .body = http_req_body(x->r),
+                             .batch = x->patient,
+                             .tenant = str_of(x->tenant),
+                             .tenant_weight = x->tenant_weight,
+                             .cost = 1 + (double)http_req_body(x->r).n / 4};
+    struct call_handler h = {on_head, on_body, on_done, p, NULL, NULL};
     p->x = x;
     p->started_us = clock_us();
     x->proxy = p;
     p->call = call_start(x->gw, &r, &h);
     headers_fini(&headers);
+    buf_fini(&model);
     return STEP_WAIT;
+}
+
+enum step stage_unread(struct exchange *x)
+{
+    if (x->parsed) return STEP_NEXT;
+    x->route = ROUTE_PROXY;
+    x->door = NULL;
+    return proxy_start(x);
 }
 
 void proxy_leave(struct exchange *x)

@@ -9,10 +9,33 @@ static bool is_key_header(struct str name)
     return str_ieq(name, STR("x-api-key")) || str_ieq(name, STR("api-key"));
 }
 
-void relay_headers(const struct exchange *x, struct header_list *out, bool keep_encoding)
+/* What a door's clients say to the service they think they speak to. */
+static bool is_door_header(struct str name)
+{
+    return str_ieq(name, STR("x-api-key")) || str_ieq(name, STR("openai-beta")) ||
+           (name.n > 10 && str_ieq(str_sub(name, 0, 10), STR("anthropic-")));
+}
+
+static bool keys_pass(const struct exchange *x)
 {
     const struct gateway_options *o = &x->gw->o;
-    bool keys_pass = !o->upstream_key[0] && !x->gw->keys && !o->engine_url[0];
+    return !upstreams_have_keys(x->gw->upstreams) && !x->gw->keys && !o->engine_url[0];
+}
+
+struct str relay_authorization(const struct exchange *x, struct buf *scratch)
+{
+    struct str given = http_req_header(x->r, "authorization"),
+               key = str_trim(http_req_header(x->r, "x-api-key"));
+    if (given.n || !key.n || !x->door || !keys_pass(x)) return given;
+    buf_z(scratch, "Bearer ");
+    buf_str(scratch, key);
+    return buf_view(scratch);
+}
+
+void relay_headers(const struct exchange *x, struct header_list *out, bool keep_encoding)
+{
+    bool keys = keys_pass(x);
+    char parent[TRACE_PARENT_BYTES + 1];
     struct str connection = http_req_header(x->r, "connection"), name, value;
     headers_init(out);
     for (int i = 0; i < http_req_n_headers(x->r); i++) {
@@ -20,14 +43,18 @@ void relay_headers(const struct exchange *x, struct header_list *out, bool keep_
         bool ours = (name.n >= 7 && str_ieq(str_sub(name, 0, 7), STR("x-deja-"))) ||
                     str_ieq(name, STR("x-request-id"));
         if (ours || header_is_hop(name) || header_in_list(connection, name) ||
-            str_ieq(name, STR("authorization")))
+            str_ieq(name, STR("authorization")) || str_ieq(name, STR("traceparent")) ||
+            (!x->trace.given && str_ieq(name, STR("tracestate"))))
             continue;
-        if (is_key_header(name) && !keys_pass) continue;
+        if (is_key_header(name) && !keys) continue;
+        if (x->door && is_door_header(name)) continue;
         if (!keep_encoding && str_ieq(name, STR("accept-encoding"))) continue;
         if (!headers_add(out, name, value)) break;
     }
     if (!keep_encoding && !headers_add(out, STR("accept-encoding"), STR("identity"))) return;
     if (!headers_add(out, STR("x-request-id"), str_of(x->request_id))) return;
+    trace_write(&x->trace, parent);
+    if (!headers_add(out, STR("traceparent"), str_of(parent))) return;
 }
 
 void relay_salt(const struct exchange *x, char out[33])

@@ -11,6 +11,10 @@ void outcome_reason(struct outcome *o, const char *reason);
 
 /* Whole replies. */
 void reply_refusal(struct exchange *x, const struct openai_error *e);
+/* An error that no fault stands for; below 500 the client is to blame. */
+void reply_problem(struct exchange *x, int status, const char *code, const char *param,
+                   const char *message);
+void reply_method(struct exchange *x, const char *allow); /* 405, with what is allowed */
 void reply_fault(struct exchange *x, enum fault f, const char *detail);
 void reply_fault_retry(struct exchange *x, enum fault f, const char *detail,
                        uint64_t retry_ms); /* with retry-after, at least 1 s */

@@ -15,6 +15,13 @@ int fault_status(enum fault f)
     return faults[f].status;
 }
 
+bool fault_degrades(enum fault f)
+{
+    return f == FAULT_BREAKER || f == FAULT_PAUSED || f == FAULT_FULL || f == FAULT_QUEUE_LATE ||
+           f == FAULT_CONNECT || f == FAULT_TIMEOUT || f == FAULT_CLOSED || f == FAULT_BAD_ANSWER ||
+           f == FAULT_EMPTY;
+}
+
 void fault_error(struct openai_error *e, enum fault f, const char *detail)
 {
     ASSERT(f != FAULT_NONE);

@@ -27,7 +27,17 @@
     X(FAULT_MEMORY, 503, "server_error", "out_of_memory", "no memory for this request now")        \
     X(FAULT_BREAKER, 503, "upstream_error", "upstream_unavailable",                                \
       "no upstream answers at the moment")                                                         \
-    X(FAULT_CONNECT, 502, "upstream_error", "upstream_unreachable",                                \
+    X(FAULT_NO_MODEL, 404, "invalid_request_error", "model_not_found",                             \
+      "no upstream here serves this model")                                                        \
+    X(FAULT_PAUSED, 429, "rate_limit_error", "upstream_rate_limited",                              \
+      "every upstream of this model asked to wait")                                                \
+    X(FAULT_QUEUE_FULL, 429, "rate_limit_error", "queue_full",                                     \
+      "too many requests of this tenant wait already")                                             \
+    X(FAULT_QUEUE_LATE, 503, "server_error", "queue_late",                                         \
+      "so many requests wait that this one would not get its turn in time")                        \
+    X(FAULT_FULL, 503, "server_error", "upstream_full",                                            \
+      "every upstream of this model is at its max_concurrency")                                    \
+    X(FAULT_CONNECT, 503, "upstream_error", "upstream_unreachable",                                \
       "the upstream cannot be reached")                                                            \
     X(FAULT_TIMEOUT, 504, "upstream_error", "upstream_timeout", "the upstream took too long")      \
     X(FAULT_CLOSED, 502, "upstream_error", "upstream_closed",                                      \
@@ -46,6 +56,8 @@ enum fault {
 };
 
 int fault_status(enum fault f);
+/* The upstream's failing, not the request's: another model or an older answer may do better. */
+bool fault_degrades(enum fault f);
 /* Fills *e from the table; detail (may be NULL or "") is put after the table's text. */
 void fault_error(struct openai_error *e, enum fault f, const char *detail);
 /* What the end of an upstream call means. head_seen: some of the answer had arrived. */

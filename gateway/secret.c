@@ -28,7 +28,7 @@ static void tell(struct secret_wait *w, uint64_t secret)
     w->ready(w->arg, secret);
 }
 
-static uint64_t from_text(struct str text)
+uint64_t secret_of_text(struct str text)
 {
     return hash_bytes(0, text).lo | 1;
 }
@@ -37,7 +37,8 @@ static void on_get(void *arg, enum err code, const struct redis_reply *reply)
 {
     struct secret_wait *w = arg;
     w->commands--;
-    if (code == OK && reply->kind == REDIS_STRING && reply->text.n) tell(w, from_text(reply->text));
+    if (code == OK && reply->kind == REDIS_STRING && reply->text.n)
+        tell(w, secret_of_text(reply->text));
 }
 
 static void ask(void *arg)
@@ -89,7 +90,7 @@ struct secret_wait *secret_get(struct gateway *gw, int wait_ms,
     w->arg = arg;
     w->timer = loop_timer_new(gw->loop, on_timer, w);
     if (gw->o.cache_secret[0])
-        w->fallback = from_text(str_of(gw->o.cache_secret));
+        w->fallback = secret_of_text(str_of(gw->o.cache_secret));
     else if (!gw->redis)
         w->fallback = rng_entropy() | 1;
     loop_timer_arm(w->timer, w->fallback ? 0 : (uint64_t)wait_ms);

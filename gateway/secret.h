@@ -9,6 +9,8 @@
 struct secret_wait;
 struct secret_wait *secret_get(struct gateway *gw, int wait_ms,
                                void (*ready)(void *arg, uint64_t secret), void *arg);
+/* The number of a secret's text, as in the option cache_secret or in Redis. */
+uint64_t secret_of_text(struct str text);
 /* After redis_close. NULL is fine. */
 void secret_free(struct secret_wait *w);
 

@@ -5,9 +5,19 @@
 
 enum { STATUSES = 600, CACHE_SERIES_KNOWN = 64 };
 
+struct latency;
+struct spend;
+
+enum followed { FOLLOWED_SERVED, FOLLOWED_ALONE, FOLLOWED_LEFT, N_FOLLOWED };
 struct gateway_series {
+    struct latency *latency;
+    struct spend *spend;
     struct metric *inflight, *coalesced, *saved_tokens, *upstream_tokens, *lag, *upstream_seconds,
-        *client_gone;
+        *client_gone, *retries, *budget_spent, *hedges, *hedges_won;
+    struct metric *limit_seconds, *embedding_hits, *embedding_misses;
+    struct metric *
+        followed[N_FOLLOWED]; /* who waited for the answer to a similar question, by how it ended */
+    struct metric *responses_kept[2]; /* kept, lost */
     struct metric *request_seconds[N_ROUTES];
     struct metric *requests[N_ROUTES][STATUSES]; /* made when first seen */
     struct {
@@ -19,7 +29,7 @@ struct gateway_series {
 struct gateway_series *series_new(struct metrics *m);
 void series_free(struct gateway_series *s);
 /* Counts one ended request: deja_requests_total, deja_cache_total, latency, tokens. */
-void series_count(const struct exchange *x, double seconds);
+void series_count(struct exchange *x, uint64_t now_us);
 const char *route_name(enum route r);
 
 #endif

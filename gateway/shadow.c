@@ -117,8 +117,10 @@ static void on_vector(void *arg) /* on the loop */
     if (!--a->waits) compare(a);
 }
 
-static void got_vector(void *arg, enum err code, const float *vector, size_t dim) /* anywhere */
+static void got_vector(void *arg, enum err code, const float *vector, size_t dim,
+                       bool more) /* anywhere */
 {
+    (void)more;
     struct vector *v = arg;
     v->code = code;
     if (code == OK) {
@@ -240,7 +242,7 @@ static void start(struct shadows *s, struct exchange *x, const struct cache_foun
 
 void shadow_offer(struct shadows *s, struct exchange *x, const struct cache_found *f)
 {
-    if (x->knobs.shadow_percent <= 0 || x->route != ROUTE_CHAT || s->closed) return;
+    if (x->knobs.shadow_percent <= 0 || x->req.kind != OPENAI_CHAT || s->closed) return;
     if (rng_f64(&s->gw->rng) * 100 >= x->knobs.shadow_percent) return;
     char *stored = s->n_samples < SHADOWS_MAX ? text_of(f->answer) : NULL;
     if (stored)

@@ -12,6 +12,7 @@ static const char *const names[N_TALLY_FIELDS] = {
     [TALLY_SEMANTIC] = "semantic",
     [TALLY_STALE] = "stale",
     [TALLY_COALESCED] = "coalesced",
+    [TALLY_FOLLOWED] = "followed",
     [TALLY_MISS] = "miss",
     [TALLY_BYPASS] = "bypass",
     [TALLY_ERRORS] = "errors",

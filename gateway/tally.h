@@ -10,6 +10,7 @@ enum tally_field {
     TALLY_SEMANTIC,
     TALLY_STALE,
     TALLY_COALESCED,
+    TALLY_FOLLOWED, /* of these: a similar question was being asked */
     TALLY_MISS,
     TALLY_BYPASS,
     TALLY_ERRORS,

@@ -1,10 +1,17 @@
 /* tape.c - see tape.h. */
 #include "gateway/tape.h"
 
+enum { FIRST_BYTES = 4000 }; /* of room, for what comes with the first read */
+
 void tape_init(struct tape *t, size_t bytes_max)
 {
     *t = (struct tape){0};
     buf_init(&t->bytes, bytes_max);
+}
+
+static void make_room(struct tape *t)
+{
+    if (!t->bytes.cap && t->bytes.max > FIRST_BYTES) buf_reserve(&t->bytes, FIRST_BYTES);
 }
 
 void tape_fini(struct tape *t)
@@ -20,7 +27,18 @@ size_t tape_end(const struct tape *t)
 enum err tape_add(struct tape *t, struct str frames)
 {
     ASSERT(!t->ended);
+    make_room(t);
     buf_str(&t->bytes, frames);
+    return buf_failed(&t->bytes) ? ERR_TOO_LARGE : OK;
+}
+
+enum err tape_add_data(struct tape *t, struct str data)
+{
+    ASSERT(!t->ended);
+    make_room(t);
+    buf_str(&t->bytes, STR("data: "));
+    buf_str(&t->bytes, data);
+    buf_str(&t->bytes, STR("\n\n"));
     return buf_failed(&t->bytes) ? ERR_TOO_LARGE : OK;
 }
 

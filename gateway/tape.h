@@ -19,6 +19,8 @@ size_t tape_end(const struct tape *t); /* the position after the last byte */
  * not recorded (usage is counted once). ERR_TOO_LARGE past the bound. */
 MUST enum err tape_add(struct tape *t, struct str frames);
 MUST enum err tape_add_usage(struct tape *t, struct str frames);
+/* Appends one event whose data, without line breaks, is given. */
+MUST enum err tape_add_data(struct tape *t, struct str data);
 /* What a reader at *pos may have next, at most piece_max bytes; empty when it has everything so far. Moves *pos over the marked
  * range when the reader does not want it; the caller adds the piece's length once written. */
 struct str tape_piece(const struct tape *t, size_t *pos, bool want_usage, size_t piece_max);

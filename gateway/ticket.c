@@ -5,13 +5,20 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "gateway/flight.h"
+#include "gateway/follow.h"
 #include "gateway/join_table.h"
+#include "gateway/limit.h"
+#include "gateway/model_rules.h"
 #include "gateway/pipeline.h"
 #include "gateway/relay.h"
 #include "gateway/reply.h"
+#include "gateway/route_prefill.h"
+#include "gateway/router.h"
 #include "gateway/series.h"
 
 enum {
+    ANSWER_TOKENS = 256, /* an answer whose length nobody knows, and the most one is taken for */
     PAUSE_BYTES = 256 * 1024, /* unread by the fastest client: stop reading the upstream */
     RESUME_BYTES = 64 * 1024,
     BEHIND_BYTES_MAX = 8 << 20, /* behind the fastest: a client this slow is let go */
@@ -23,13 +30,18 @@ enum {
 static void free_ticket(struct ticket *t)
 {
     ticket_unlist(t);
+    flight_leave(t);
+    ticket_settle_rest(t, OK, false);
     loop_timer_free(t->timer);
     if (t->keyed) cache_key_fini(&t->key);
     headers_fini(&t->headers);
     buf_fini(&t->body);
+    route_plan_free(t->plan);
     sse_reader_free(t->sse);
     openai_collector_free(t->collector);
     tape_fini(&t->tape);
+    ladder_free(t->ladder);
+    model_rules_unref(t->rules);
     mem_free(t);
 }
 
@@ -44,12 +56,14 @@ void ticket_unlist(struct ticket *t)
     if (!t->listed) return;
     t->listed = false;
     join_table_remove(t->gw->joins, t->key.exact, t);
+    follow_close(t);
 }
 
 static void on_timer(void *arg)
 {
     struct ticket *t = arg;
-    if (t->n_riders && !t->ended) return; /* somebody boarded meanwhile */
+    if ((t->n_riders || t->n_behind || flight_followed(t)) && !t->ended)
+        return; /* somebody boarded meanwhile */
     ticket_unlist(t);
     if (t->call) call_cancel(t->call);
 }
@@ -75,25 +89,94 @@ static void unlink_rider(struct ticket *t, struct exchange *x)
     t->n_riders--;
 }
 
-static void start_call(struct ticket *t, struct exchange *x)
+static void describe_route(const struct ticket *t)
+{
+    for (struct exchange *x = t->riders; x; x = x->rider_next)
+        if (strcmp(x->out.cache, "coalesced") != 0) route_plan_describe(t->plan, x->out.route);
+}
+
+static void on_target(void *arg, int target)
+{
+    struct ticket *t = arg;
+    route_plan_goes(t->plan, target);
+    describe_route(t);
+}
+
+static const char *prefill(void *arg, int target)
+{
+    struct ticket *t = arg;
+    const char *out = route_plan_prefill(t->plan, target);
+    if (out) describe_route(t);
+    return out;
+}
+
+/* What a request will take, before anything is known of its answer: four bytes a token of prompt, and the answer's tokens twice, because
+ * one made costs more than one read. */
+static double expected_tokens(const struct exchange *x, struct str body)
+{
+    int out = x->req.max_tokens >= 0 ? x->req.max_tokens : ANSWER_TOKENS;
+    double prompt =
+        x->limit && x->limit->prompt_tokens ? (double)x->limit->prompt_tokens : (double)body.n / 4;
+    return 1 + prompt + 2.0 * (out < ANSWER_TOKENS ? out : ANSWER_TOKENS);
+}
+
+void ticket_spent(struct ticket *t, const struct openai_usage *u)
+{
+    struct call *c = t->call ? t->call : t->over;
+    if (c && u->known)
+        call_spent(c, 1 + (double)u->prompt_tokens + 2.0 * (double)u->completion_tokens);
+}
+
+void ticket_call(struct ticket *t, struct exchange *x, struct str model, struct str body)
 {
     struct header_list headers;
+    struct buf key;
     char salt[33];
+    buf_init(&key, 8192);
     relay_headers(x, &headers, false);
     relay_salt(x, salt);
     struct call_request r = {.method = "POST",
-                             .path = http_req_target(x->r),
+                             .path = x->door ? STR("/v1/chat/completions") : http_req_target(x->r),
                              .headers = &headers,
-                             .authorization = http_req_header(x->r, "authorization"),
+                             .authorization = relay_authorization(x, &key),
                              .salt = str_of(salt),
-                             .model = x->model,
-                             .body = x->body_edited ? buf_view(&x->body) : http_req_body(x->r),
-                             .retry_503 = true};
+                             .model = model,
+                             .body = body,
+                             .repeatable = true,
+                             .batch = x->patient,
+                             .tenant = str_of(x->tenant),
+                             .tenant_weight = x->tenant_weight,
+                             .cost = expected_tokens(x, body)};
     struct call_handler h = ticket_call_handler;
     h.arg = t;
-    t->started_us = clock_us();
+    route_plan_free(t->plan); /* of a model that did not answer */
+    t->plan = route_plan_new(x, model);
+    if (t->plan) {
+        r.matched = route_plan_matched(t->plan);
+        r.prompt_tokens = route_plan_tokens(t->plan);
+        r.load_weight = (float)x->knobs.route_load_weight;
+        h.on_target = on_target;
+        h.prefill = prefill;
+    }
+    if (!t->started_us) t->started_us = clock_us();
     t->call = call_start(t->gw, &r, &h);
     headers_fini(&headers);
+    buf_fini(&key);
+}
+
+void ticket_forget_answer(struct ticket *t)
+{
+    ASSERT(!t->opened);
+    sse_reader_free(t->sse);
+    openai_collector_free(t->collector);
+    t->sse = NULL;
+    t->collector = NULL;
+    headers_fini(&t->headers);
+    headers_init(&t->headers);
+    buf_clear(&t->body);
+    t->form = FORM_NONE;
+    t->status = 0;
+    t->unfit = t->done_seen = t->paused = t->moved = false;
 }
 
 void ticket_start(struct exchange *x, bool listed)
@@ -101,6 +184,8 @@ void ticket_start(struct exchange *x, bool listed)
     struct ticket *t = xcalloc(1, sizeof *t);
     t->gw = x->gw;
     t->kind = x->req.kind;
+    t->batch = x->patient;
+    t->rules = model_rules_ref(x->rules);
     t->timer = loop_timer_new(t->gw->loop, on_timer, t);
     t->keyed = x->keyed;
     if (x->keyed) {
@@ -109,18 +194,50 @@ void ticket_start(struct exchange *x, bool listed)
         t->store = !x->controls.bypass && !x->controls.no_store;
     }
     t->ttl_s = x->controls.ttl_s > 0 ? x->controls.ttl_s : x->knobs.ttl_s;
+    t->trust = x->trust;
     memcpy(t->tags, x->controls.tags, sizeof t->tags);
     headers_init(&t->headers);
     buf_init(&t->body, t->gw->o.answer_bytes_max);
     tape_init(&t->tape, t->gw->o.answer_bytes_max * 2);
     t->listed = listed && t->keyed && join_table_put(t->gw->joins, t->key.exact, t) == OK;
     link_rider(t, x);
-    start_call(t, x);
+    follow_open(t, x);
+    limit_pass_to_ticket(x, t);
+    t->started_us = clock_us();
+    if (!flight_begin(t)) ticket_lead(t);
+}
+
+/* For the one that began it; when that has left, for who has waited longest. */
+void ticket_lead(struct ticket *t)
+{
+    struct exchange *x = t->riders;
+    for (struct exchange *r = t->riders; r; r = r->rider_next)
+        if (strcmp(x->out.cache, "miss") != 0) x = r;
+    ASSERT(x);
+    if (!strcmp(x->out.cache, "coalesced")) {
+        x->out.cache = "miss";
+        outcome_reason(&x->out, "leader_lost");
+    }
+    if (!t->limit) limit_pass_to_ticket(x, t);
+    ticket_call(t, x, x->model, x->body_edited ? buf_view(&x->body) : http_req_body(x->r));
+}
+
+void ticket_follow(struct ticket *t)
+{
+    for (struct exchange *x = t->riders; x; x = x->rider_next) {
+        if (strcmp(x->out.cache, "miss") != 0) continue;
+        x->out.cache = "coalesced";
+        outcome_reason(&x->out, "in_flight");
+        if (!x->limit) { /* it is charged as one that shared */
+            x->limit = t->limit;
+            t->limit = NULL;
+        }
+    }
 }
 
 bool ticket_takes(const struct ticket *t)
 {
-    return t->listed && !t->ended && t->n_riders < t->gw->o.coalesce_max;
+    return t->listed && !t->ended && t->n_riders + t->n_behind < t->gw->o.coalesce_max;
 }
 
 void ticket_board(struct ticket *t, struct exchange *x)
@@ -133,31 +250,61 @@ void ticket_board(struct ticket *t, struct exchange *x)
     t->busy = false;
 }
 
+void ticket_wanted(struct ticket *t)
+{
+    loop_timer_stop(t->timer);
+    if (!t->opened) return;
+    t->busy = true;
+    ticket_feed_riders(t);
+    t->busy = false;
+}
+
+void ticket_ride(struct ticket *t, struct exchange *x)
+{
+    link_rider(t, x);
+}
+
+static void note_call(const struct ticket *t, struct exchange *x)
+{
+    if (t->head_us) x->head_us = t->head_us - t->started_us;
+    x->frames = t->frames;
+    x->out.queued_us = t->queued_us;
+}
+
 void ticket_off(struct ticket *t, struct exchange *x)
 {
     if (x->streaming || !t->ended_us)
         x->upstream_us = clock_us() - t->started_us;
     else
         x->upstream_us = t->ended_us - t->started_us;
+    note_call(t, x);
     unlink_rider(t, x);
     pipeline_finish(x);
 }
 
 static void pace(struct ticket *t);
 
+void ticket_unread(struct ticket *t)
+{
+    if (t->n_riders || t->n_behind || !t->call || flight_followed(t)) return;
+    bool finish = t->store && !t->unfit && !t->ended && t->gw->o.keep_after_gone_ms > 0 &&
+                  !call_is_waiting(t->call);
+    if (finish)
+        loop_timer_arm(t->timer, (uint64_t)t->gw->o.keep_after_gone_ms);
+    else if (!t->ended)
+        ticket_unlist(t), call_cancel(t->call);
+}
+
 void ticket_leave(struct exchange *x)
 {
     struct ticket *t = x->ticket;
+    follow_leave(x);
     if (!t) return;
     x->upstream_us = clock_us() - t->started_us;
+    note_call(t, x);
     unlink_rider(t, x);
-    if (!t->n_riders && t->call) {
-        bool finish = t->store && !t->unfit && !t->ended && t->gw->o.keep_after_gone_ms > 0;
-        if (finish)
-            loop_timer_arm(t->timer, (uint64_t)t->gw->o.keep_after_gone_ms);
-        else if (!t->ended)
-            ticket_unlist(t), call_cancel(t->call);
-    }
+    if (!t->n_riders && !t->call) flight_leave(t);
+    ticket_unread(t);
     pace(t);
     ticket_settle(t);
 }
@@ -204,6 +351,7 @@ static void pace(struct ticket *t)
     bool streaming = positions(t, &fastest, &slowest);
     bool hold =
         streaming && all_stream(t) && end - fastest > (t->paused ? RESUME_BYTES : PAUSE_BYTES);
+    if (flight_followed(t)) hold = false;
     if (t->call && hold != t->paused) {
         t->paused = hold;
         if (hold)
@@ -243,6 +391,7 @@ static void feed(struct ticket *t, struct exchange *x)
 
 void ticket_feed_riders(struct ticket *t)
 {
+    if (t->behind && t->opened && !t->ended) follow_stream(t);
     ticket_each(t, feed);
     ticket_each(t, let_go_if_behind);
     pace(t);

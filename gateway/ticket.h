@@ -9,22 +9,36 @@
 #include "gateway/call.h"
 #include "gateway/exchange.h"
 #include "gateway/headers.h"
+#include "gateway/ladder.h"
 
 enum ticket_form { FORM_NONE, FORM_STREAM, FORM_WHOLE }; /* what the upstream sends */
 
+struct flight;
+
 struct ticket {
     struct gateway *gw;
-    struct call *call;        /* NULL once it has ended */
-    struct loop_timer *timer; /* budget after the last rider left; grace after [DONE] */
+    struct flight *flight;     /* shared with other gateways (flight.h); NULL: not, or no more */
+    struct route_plan *plan;   /* NULL: nothing is known of targets' KV */
+    struct limit_claim *limit; /* the leader's, until settled */
+    struct call *call;         /* NULL once it has ended */
+    struct call *over;         /* the one that has just ended, within its on_done */
+    struct loop_timer *timer;  /* budget after the last rider left; grace after [DONE] */
     struct exchange *riders;
     int n_riders;
+    struct exchange
+        *behind; /* similar questions that wait for its answer: follow.h, and the next two */
+    int n_behind;
+    bool followable;
     bool listed; /* in the join table */
+    bool batch;  /* begun by a patient request: it may be let wait, so clients do not board */
     bool busy;   /* inside one of its own callbacks: do not free */
 
-    struct cache_key key; /* the leader's */
+    struct model_rules *rules; /* a reference: as the leader began */
+    struct cache_key key;      /* the leader's */
     bool keyed, store;
     enum openai_kind kind;
     int64_t ttl_s;
+    int trust; /* of the leader's key */
     char tags[257];
 
     enum ticket_form form;
@@ -37,8 +51,12 @@ struct ticket {
     bool unfit; /* not to be stored: a frame was dropped, or is beyond what we can put together */
     bool done_seen, opened; /* [DONE] came; the first frame is on the tape */
     bool paused;
-    bool ended; /* the outcome is told to all riders; the tape may still be read */
-    uint64_t started_us, ended_us;
+    bool moved;            /* another upstream than the first one asked answers */
+    uint64_t retry_ms;     /* what the call that has ended said of when to come back; 0 = nothing */
+    struct ladder *ladder; /* NULL until its call has failed */
+    bool ended;            /* the outcome is told to all riders; the tape may still be read */
+    uint64_t started_us, ended_us, queued_us, head_us;
+    int64_t frames; /* on the tape, with usage's left out */
     char entry[37]; /* where the answer was stored, or "" */
     const char
         *refused; /* static text: why the cache would not keep it; NULL = kept, or not asked to */
@@ -57,13 +75,28 @@ void ticket_feed_riders(
     struct ticket
         *t); /* opens streams that are due, writes what is new, ends those that have all */
 void ticket_unlist(struct ticket *t);
+/* The call came to so many tokens: charged to the leader's tenant in the queue. Nothing when they are not known. */
+void ticket_spent(struct ticket *t, const struct openai_usage *u);
 void ticket_settle(struct ticket *t); /* frees t when neither riders nor call are left */
 /* Every rider that has received nothing yet gets this error; streams are cut by the caller through the tape. Ends the ticket. */
 void ticket_fail(struct ticket *t, const struct openai_error *e, uint64_t retry_ms);
 void ticket_each(struct ticket *t,
                  void (*fn)(struct ticket *t, struct exchange *x)); /* fn may finish x */
+/* Asks for model with this body, for x and the other riders. */
+void ticket_call(struct ticket *t, struct exchange *x, struct str model, struct str body);
+/* What has come of an answer so far is forgotten; nothing of it is on the tape. */
+void ticket_forget_answer(struct ticket *t);
+/* A whole answer to one rider, in the form it asked for; takes it out unless its stream is still being written. */
+void ticket_send_answer(struct ticket *t, struct exchange *x, const struct openai_answer *a);
 void ticket_off(struct ticket *t,
                 struct exchange *x); /* takes x out and ends it: its reply is over */
+/* For flight.h. Asks an upstream, for one of those who wait; they wait for another gateway's call. */
+void ticket_lead(struct ticket *t);
+void ticket_follow(struct ticket *t);
+/* For follow.h: somebody waits for it again; somebody is to read its stream. */
+void ticket_wanted(struct ticket *t);
+void ticket_ride(struct ticket *t, struct exchange *x);
+void ticket_unread(struct ticket *t); /* nobody waits for it, here or elsewhere: it ends in time */
 /* forward.c: the call's callbacks. */
 extern const struct call_handler ticket_call_handler;
 /* keep.c: stores the answer if it may be; fills t->entry. */

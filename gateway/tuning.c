@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "gateway/exchange.h"
+#include "gateway/model_rules.h"
 
 enum { POLL_MS = 500, LOAD_TIMEOUT_MS = 1000, CHANGES_LOGGED_MAX = 100 };
 
@@ -75,6 +76,24 @@ static void tell(struct tuning *t, const json_t *doc, uint64_t before)
 }
 
 /* --- loading */
+/* Which model answers for which, from now on. */
+static void use_texts(struct tuning *t)
+{
+    struct gateway *gw = t->gw;
+    struct str route = settings_text(t->settings, "route"),
+               fallback = settings_text(t->settings, "fallback");
+    struct model_rules *fresh = NULL;
+    struct errmsg e = {0};
+    if (!route.p) route = str_of(gw->o.routes);
+    if (!fallback.p) fallback = str_of(gw->o.fallbacks);
+    if (model_rules_new(&fresh, route, fallback, &e) != OK) { /* each was read before */
+        log_limited(LOG_WARN, "gateway", "rules of models cannot be read: %s", e.text);
+        return;
+    }
+    model_rules_unref(gw->rules);
+    gw->rules = fresh;
+}
+
 static void take(struct tuning *t, const json_t *doc)
 {
     struct settings *fresh = NULL;
@@ -88,6 +107,7 @@ static void take(struct tuning *t, const json_t *doc)
     t->settings = fresh;
     struct cache_knobs k = settings_knobs(fresh, STR(""), -1);
     cache_knobs_use(t->gw->cache, &k);
+    use_texts(t);
     if (settings_version(fresh) != before) tell(t, doc, before);
     t->loaded_once = true;
 }
@@ -196,6 +216,11 @@ const struct settings *tuning_settings(const struct tuning *t)
     return t->settings;
 }
 
+bool tuning_known(const struct tuning *t)
+{
+    return !t->gw->redis || t->loaded_once;
+}
+
 void tuning_apply(struct exchange *x)
 {
     const struct settings *s = x->gw->tuning->settings;
@@ -206,5 +231,6 @@ void tuning_apply(struct exchange *x)
         arm = experiment_arm(e, ns, str_of(x->tenant), json_member_str(x->req.body, "user"),
                              x->key.exact);
     x->knobs = settings_knobs(s, ns, arm);
+    if (x->min_trust > x->knobs.trust_min) x->knobs.trust_min = x->min_trust;
     if (arm >= 0) snprintf(x->arm, sizeof x->arm, "%s/%s", e->name, e->arms[arm].name);
 }

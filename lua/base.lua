@@ -28,8 +28,33 @@ local function options_of(args, from, name, known, flags)
   return out
 end
 
+-- What is UTF-8 (RFC 3629) stays, every other byte becomes a question mark: a JSON text with one of them would be read by nobody.
+local UTF8 = {'^[\194-\223][\128-\191]', '^\224[\160-\191][\128-\191]', '^[\225-\236\238\239][\128-\191][\128-\191]',
+              '^\237[\128-\159][\128-\191]', '^\240[\144-\191][\128-\191][\128-\191]',
+              '^[\241-\243][\128-\191][\128-\191][\128-\191]', '^\244[\128-\143][\128-\191][\128-\191]'}
+
+local function utf8_text(text)
+  return (string.gsub(text, '[\128-\255]+', function(run)
+    local out, at = {}, 1
+    while at <= #run do
+      local found
+      for i = 1, #UTF8 do
+        found = string.match(run, UTF8[i], at)
+        if found then break end
+      end
+      out[#out + 1] = found or '?'
+      at = at + (found and #found or 1)
+    end
+    return table.concat(out)
+  end))
+end
+
+-- In one line and at most so many bytes, cut between characters.
 local function clean(text, bytes_max)
-  return string.sub(string.gsub(text, '[%c]', ' '), 1, bytes_max)
+  local line = utf8_text((string.gsub(text, '[%c]', ' ')))
+  local n = math.min(#line, bytes_max)
+  while n > 0 and n < #line and string.find(line, '^[\128-\191]', n + 1) do n = n - 1 end
+  return string.sub(line, 1, n)
 end
 
 local function now_ms()
@@ -86,12 +111,16 @@ local function json_list(items)
   return '[' .. table.concat(items, ',') .. ']'
 end
 
+local function json_value(v)
+  return cjson.encode(type(v) == 'string' and utf8_text(v) or v)
+end
+
 -- {'name', value, ...} -> an object with its members in this order; a value that is a table {json = text} goes in as it is
 local function json_object(pairs_)
   local out = {}
   for i = 1, #pairs_, 2 do
     local v = pairs_[i + 1]
-    out[#out + 1] = cjson.encode(pairs_[i]) .. ':' .. (type(v) == 'table' and v.json or cjson.encode(v))
+    out[#out + 1] = json_value(pairs_[i]) .. ':' .. (type(v) == 'table' and v.json or json_value(v))
   end
   return '{' .. table.concat(out, ',') .. '}'
 end

@@ -1,12 +1,15 @@
 -- config - the knobs of the cache's policy: typed, ranged, versioned, in force on every gateway within a second. The table of knobs is
 -- made from cache/knobs.c and appended to this library when it is loaded (knobs{...} at its end), so Redis checks what the program
 -- means. Settings of a wider scope hold where a narrower one says nothing: gateway's start options < global < ns:NAMESPACE < arm:EXPERIMENT/ARM.
+-- Limits have scopes of their own: global (each tenant) < tenant:T; model:M (each tenant at that model) < tenant:T/model:M; all and
+-- all/model:M (everybody together). See limits.lua and docs/limits.md.
 --
 -- Keys behind the tag: {ns}:config  hash  version, and "scope name" -> value
 --                      {ns}:config:log  stream  one item a change: version op who scope name old new note
 --
 -- deja_config_set KEYS {ns}:config  ARGV name value [IN scope] [BY who] [NOTE text]
---     scope: global (when left out), ns:NAMESPACE or arm:EXPERIMENT/ARM. value unset = nothing is set here any more; default = the
+--     scope: global (when left out), ns:NAMESPACE or arm:EXPERIMENT/ARM; of limits tenant:T, model:M, tenant:T/model:M, all or
+--     all/model:M; of prices model:M too. value unset = nothing is set here any more; default = the
 --     table's default. Reply: what changed and the new version, or that nothing changed.
 --     Errors: ERR no knob is called ...; ERR name: what it may be; ERR scope ...
 -- deja_config_get KEYS {ns}:config  ARGV [name | all] [IN scope] [SINCE version] [JSON]
@@ -19,6 +22,7 @@
 --     Reply: lines, what changed. Errors: ERR that version is not in the history; ERR nothing to undo.
 
 local KNOBS, KNOB_NAMES = {}, {}
+local TEXTS = {} -- of config_text.lua
 
 -- called once, at the end of the library, where the standard functions are not there yet
 local function knobs(list)
@@ -30,6 +34,7 @@ end
 
 local HISTORY_MAX = 10000
 local SCOPE_BYTES_MAX = 160
+local SETTINGS_MAX = 4096 -- as gateway/settings.h
 
 local function knob_bounds(k)
   return number_text(k.min) .. ' to ' .. number_text(k.max) .. (k.unit ~= '' and ' ' .. k.unit or '')
@@ -38,6 +43,7 @@ end
 local function knob_range(k)
   if k.type == 'bool' then return 'yes or no' end
   if k.type == 'choice' then return 'one of ' .. k.choices end
+  if k.type == 'text' then return 'lines separated by ; as in: ' .. k.choices end
   return (k.type == 'int' and 'a whole number from ' or 'a number from ') .. knob_bounds(k)
 end
 
@@ -47,6 +53,7 @@ local BOOLS = {yes = 'yes', on = 'yes', ['true'] = 'yes', ['1'] = 'yes', no = 'n
 local function knob_value(k, text)
   local lower = string.lower(text)
   if lower == 'default' then return k.preset end
+  if k.type == 'text' then return TEXTS.value(k, text) end
   if k.type == 'bool' then
     if BOOLS[lower] then return BOOLS[lower] end
   elseif k.type == 'choice' then
@@ -69,15 +76,43 @@ local function knob_named(name)
   return nil, 'no knob is called "' .. clean(name, 40) .. '"' .. did_you_mean(name, KNOB_NAMES) .. ' (deja_config_get ... all lists them)'
 end
 
+-- 'tenant:T', 'model:M', 'tenant:T/model:M', 'all' or 'all/model:M' -> who ('tenant:T', 'all' or ''), model ('model:M' or ''); else nil
+local function limit_scope(text)
+  local who, model = string.match(text, '^([^/]+)/(model:.+)$')
+  if not who and string.match(text, '^model:') then who, model = '', text end
+  if not who then who, model = text, '' end
+  if not (who == '' or who == 'all' or string.match(who, '^tenant:[%w._-]+$')) then return nil end
+  if model ~= '' and not string.match(model, '^model:[%w._:/@+-]+$') then return nil end
+  return who, model
+end
+
+-- nil, or why the knob k is not set in this scope
+local function scope_problem(k, scope)
+  if scope == 'global' then return nil end
+  if k.type == 'text' then return k.name .. ' may be set in global only, not in ' .. scope end
+  local who, model = limit_scope(scope)
+  if k.family == 'limit' then
+    if not who then return k.name .. ' may be set in global, tenant:T, model:M, tenant:T/model:M, all or all/model:M, not in ' .. scope end
+    if who == 'all' and k.name ~= 'limit_shadow' and not string.match(k.name, '^limit_[rtcb]') then
+      return k.name .. ' is of a tenant or a model, not of all together'
+    end
+  elseif who and not (k.family == 'price' and who == '' and model ~= '') then
+    return k.name .. ' may be set in global, ns:NAMESPACE or arm:EXPERIMENT/ARM' .. (k.family == 'price' and ', or model:M' or '') ..
+      ', not in ' .. scope
+  end
+end
+
 local function scope_named(tag, text)
   if not text or text == 'global' then return 'global' end
   if #text <= SCOPE_BYTES_MAX and string.match(text, '^ns:[%w._:-]+$') then return text end
+  if #text <= SCOPE_BYTES_MAX and limit_scope(text) then return text end
   local experiment, arm = string.match(text, '^arm:([%w._-]+)/([%w._-]+)$')
   if experiment and #text <= SCOPE_BYTES_MAX then
     if redis.call('HEXISTS', '{' .. tag .. '}:experiment', 'arm ' .. experiment .. '/' .. arm) == 1 then return text end
     return nil, 'there is no running experiment with the arm ' .. experiment .. '/' .. arm
   end
-  return nil, 'scope "' .. clean(text, 80) .. '" is none: it may be global, ns:NAMESPACE or arm:EXPERIMENT/ARM'
+  return nil, 'scope "' .. clean(text, 80) .. '" is none: it may be global, ns:NAMESPACE or arm:EXPERIMENT/ARM; ' ..
+    'of limits tenant:T, model:M, tenant:T/model:M, all, all/model:M'
 end
 
 local function config_version(key)
@@ -120,9 +155,12 @@ local function deja_config_set(keys, args)
   o, problem = options_of(args, 3, 'deja_config_set', 'IN BY NOTE')
   if not o then return bad(problem) end
   scope, problem = scope_named(tag, o.IN)
-  if not scope then return bad(problem) end
+  problem = not scope and problem or scope_problem(k, scope)
+  if problem then return bad(problem) end
   if string.lower(args[2]) == 'unset' then
     value = ''
+  elseif utf8_text(args[2]) ~= args[2] then
+    return bad(k.name .. ': the value is not UTF-8 text')
   else
     value, problem = knob_value(k, args[2])
     if not value then return bad(problem) end
@@ -130,6 +168,9 @@ local function deja_config_set(keys, args)
   local key = '{' .. tag .. '}:config'
   local old = config_value(key, scope, k.name)
   if old == value then return 'unchanged: ' .. k.name .. ' is ' .. shown(value) .. ' in version ' .. config_version(key) end
+  if old == '' and redis.call('HLEN', key) > SETTINGS_MAX then
+    return bad('there are ' .. SETTINGS_MAX .. ' settings already, the most gateways take: unset some first')
+  end
   local c = {version = redis.call('HINCRBY', key, 'version', 1), op = 'set', who = o.BY, scope = scope, name = k.name, old = old, new = value,
              note = o.NOTE}
   config_write(key, c)
@@ -178,9 +219,19 @@ local function config_json(tag, key, since)
                       {json = json_list(changes)}})
 end
 
+-- The scopes asked for a value, narrowest first. What is limited belongs to its own level: a tenant, a tenant at a model, everybody.
+local function scope_chain(scope, name)
+  local who, model = limit_scope(scope)
+  if not who then return {scope, 'global'} end
+  local level = string.match(name, '^limit_[rtcb]') ~= nil -- requests, tokens, concurrency, budget
+  if model == '' then return level and who == 'all' and {scope} or {scope, 'global'} end
+  if level then return who ~= 'all' and {scope, model} or {scope} end
+  return {scope, who == 'all' and 'all' or model, who == '' and 'global' or who, 'global'}
+end
+
 -- {scope, value} from the narrowest scope that says something, seen from scope
 local function config_effective(key, scope, name)
-  for _, s in ipairs({scope, 'global'}) do
+  for _, s in ipairs(scope_chain(scope, name)) do
     local v = config_value(key, s, name)
     if v ~= '' then return v, s end
   end
@@ -190,6 +241,7 @@ end
 local function knob_line(key, scope, k)
   local value, where = config_effective(key, scope, k.name)
   if value then return k.name .. ' = ' .. value .. (where == 'global' and '' or ' (' .. where .. ')') end
+  if k.type == 'text' then return k.name .. ' is not set: what gateways were started with holds' end
   return k.name .. ' = ' .. k.preset .. ' (default)'
 end
 

@@ -15,7 +15,7 @@ local STATS_TTL_S = 8 * 86400
 local NAMESPACES_MAX = 256
 
 -- Order of the lists people see. Every other field a gateway sends must be a latency bucket, l0 ... l95.
-local COUNTED = {requests = true, exact = true, semantic = true, stale = true, coalesced = true, miss = true, bypass = true, errors = true, near = true,
+local COUNTED = {requests = true, exact = true, semantic = true, stale = true, coalesced = true, followed = true, miss = true, bypass = true, errors = true, near = true,
                  prompt_asked = true, completion_asked = true, prompt_saved = true, completion_saved = true, shadowed = true,
                  checked = true, wrong = true, feedback = true, judged = true, approved = true, vetoed = true}
 local BUCKETS = 96

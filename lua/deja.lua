@@ -13,6 +13,9 @@
 --   i:a i:t:<tenant> i:m:<model> i:n:<ns> i:g:<tag>   zset  ids of entries by expiry
 --   i:q:<3 hex>  zset    sha1(question):id by expiry
 --   x:<epoch>    zset    ids a mass removal has still to delete; sweeps (set) names them
+--   use w:<ns>   what entries take and are worth (lua/budget.lua)
+--   seeds        zset    sets of answers loaded with deja seed; seed:<set>  hash  (lua/wordings_seed.lua)
+--   aside        hash    entries in quarantine (lua/quarantine.lua)
 --   deny         hash    id:answer hash -> unix s: this answer is not taken for this entry until then
 
 local function number(text, min, max)

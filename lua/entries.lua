@@ -1,32 +1,40 @@
 -- entries - storing, replacing and removing entries.
 --
 -- deja_put KEYS entry log partition partitions  ARGV id expires_unix_s ttl_s log_items_max source partition_hex [field value]...
---     Replaces the entry. partition_hex "" = exact look-ups only (KEYS 3 and 4 untouched). Reply: OK; or, nothing having changed, KEPT:
+--     Replaces the entry. It goes after ttl_s (expires_unix_s), which may be later than its own created + ttl: a stale answer is better
+--     than none. partition_hex "" = exact look-ups only (KEYS 3 and 4 untouched). Reply: OK; or, nothing having changed, KEPT:
 --     an entry of more trust stands there; DENIED: this answer was called wrong; VOID: it was asked for before a mass removal.
 --     Errors: ERR deja_put ... (says which argument is wrong, nothing has changed).
 -- deja_del KEYS entry log  ARGV id prefix source log_items_max
 --     Deletes the entry. Reply: 1, or 0 when there was none.
 -- deja_vector KEYS entry  ARGV embedder vector
 --     Gives an entry or wording its vector, if it is there. Reply: 1 or 0.
+-- deja_tokens KEYS entry  ARGV bytes
+--     Gives an entry or wording what the verifier needs of its text (field net), if it is there. Reply: 1 or 0.
 -- deja_epoch KEYS {ns}  ARGV source log_items_max
 --     Tells every gateway to forget what it holds in process and read Redis again. Reply: OK.
 -- deja_forget KEYS {ns}  ARGV by [value] [dry]
 --     by: entry ID, prompt TEXT, tag TAG, ns NAMESPACE, model MODEL, tenant TENANT, all (or epoch). Removes every entry that fits, on
 --     every gateway within a second and for good; dry only counts. Reply: matched N deleted N left N epoch N; what is left is void
 --     already and deleted bit by bit.
--- deja_marks KEYS {ns}  ARGV now
+-- deja_marks KEYS {ns}  ARGV now [aside]
 --     What must not be used: the epochs, the denied answers, and how many entries are left to delete. The count of epochs becomes now if
---     it is less (this Redis has lost it). Reply: {name epoch ...} {id:hash until_s ...} left.
+--     it is less (this Redis has lost it). Reply: {name epoch ...} {id:hash until_s ...} left, with aside also {id quarantined|cleared ...}.
 -- deja_sweep KEYS {ns}  ARGV max
 --     Deletes up to max entries that mass removals have left. Reply: how many are left.
 
 local FORGET_AT_ONCE = 1000
+local ENDLESS_S = 2 ^ 39 -- a time to live or an expiry from here on has no end: no EXPIRE, so that no volatile-* policy evicts the key
 
 local function add_until(key, id, expires, now)
   redis.call('ZREMRANGEBYSCORE', key, '-inf', '(' .. now)
   redis.call('ZADD', key, expires, id)
-  local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
-  redis.call('EXPIREAT', key, math.floor(tonumber(last[2])) + 60)
+  local last = math.floor(tonumber(redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]))
+  if last >= ENDLESS_S then
+    redis.call('PERSIST', key)
+  else
+    redis.call('EXPIREAT', key, last + 60)
+  end
 end
 
 local function question_key(prefix, q)
@@ -44,7 +52,7 @@ local function index_keys(prefix, f)
   return keys
 end
 
-local INDEXED = {'tenant', 'model', 'ns', 'tags', 'q', 'part', 'role', 'trust', 'ep'}
+local INDEXED = {'tenant', 'model', 'ns', 'tags', 'q', 'part', 'role', 'trust', 'ep', 'created', 'ttl', 'sz', 'pin'}
 
 -- what stands at an entry's key; nil when nothing usable does
 local function stored_fields(key)
@@ -58,6 +66,7 @@ end
 
 local function unlist(prefix, id, f)
   if f.role ~= 'w' then
+    budget_out(prefix, id, f)
     for _, key in ipairs(index_keys(prefix, f)) do
       redis.call('ZREM', key, id)
     end
@@ -91,6 +100,12 @@ local function is_void(prefix, f)
   return false
 end
 
+-- past its lifetime, and kept only for when no upstream answers
+local function is_stale(f, now)
+  local created, ttl = tonumber(f.created), tonumber(f.ttl)
+  return created and ttl and created + ttl <= now
+end
+
 local function is_denied(prefix, id, answer, now)
   local until_s = answer and answer ~= '' and redis.call('HGET', prefix .. 'deny', id .. ':' .. answer)
   return until_s and tonumber(until_s) > now
@@ -103,12 +118,19 @@ local function place(prefix, id, part, args, from, expires, ttl, now)
   for i = from, #args, 200 do
     redis.call('HSET', key, unpack(args, i, math.min(i + 199, #args)))
   end
-  redis.call('EXPIRE', key, ttl)
+  if tonumber(ttl) < ENDLESS_S then redis.call('EXPIRE', key, ttl) end
   if part ~= '' then
     add_until(prefix .. 'p:' .. part, id, expires, now)
     redis.call('ZADD', prefix .. 'parts', now, part)
     redis.call('ZREMRANGEBYRANK', prefix .. 'parts', 0, -65537)
   end
+end
+
+-- What it will take; told as a field of its own.
+local function put_sized(args, f, part)
+  local bytes = string.format('%.0f', entry_bytes(f, part))
+  args[#args + 1], args[#args + 2] = 'sz', bytes
+  return bytes
 end
 
 local function deja_put(keys, args)
@@ -128,17 +150,20 @@ local function deja_put(keys, args)
   local old = stored_fields(prefix .. 'e:' .. id)
   if is_void(prefix, f) then return redis.status_reply('VOID') end
   if is_denied(prefix, id, f.ah, now) then return redis.status_reply('DENIED') end
-  if old and (tonumber(old.trust) or 0) > (tonumber(f.trust) or 0) and not is_void(prefix, old) then
+  if old and (tonumber(old.trust) or 0) > (tonumber(f.trust) or 0) and not is_void(prefix, old) and not is_stale(old, now) then
     return redis.status_reply('KEPT')
   end
   if old then unlist(prefix, id, old) end
+  f.sz = put_sized(args, f, part)
   place(prefix, id, part, args, 7, expires, ttl, now)
+  budget_in(prefix, id, f)
   for _, key in ipairs(index_keys(prefix, f)) do
     add_until(key, id, expires, now)
   end
   local key, sha = question_key(prefix, f.q)
   add_until(key, sha .. ':' .. id, expires, now)
   tell(prefix, items, 'op', 'put', 'id', id, 'part', part, 'src', source)
+  budget_enforce(prefix, f.ns or '', 8)
   return redis.status_reply('OK')
 end
 
@@ -156,6 +181,13 @@ local function deja_vector(keys, args)
   if #keys ~= 1 or #args ~= 2 then return bad('deja_vector needs 1 key (entry) and 2 arguments (embedder vector)') end
   if redis.call('EXISTS', keys[1]) == 0 then return 0 end
   redis.call('HSET', keys[1], 'emb', args[1], 'vec', args[2])
+  return 1
+end
+
+local function deja_tokens(keys, args)
+  if #keys ~= 1 or #args ~= 1 then return bad('deja_tokens needs 1 key (entry) and 1 argument (bytes)') end
+  if redis.call('EXISTS', keys[1]) == 0 then return 0 end
+  redis.call('HSET', keys[1], 'net', args[1])
   return 1
 end
 
@@ -252,6 +284,7 @@ local function deja_forget(keys, args)
 end
 
 local DENIED_MAX = 10000
+local ASIDE_FLAT -- (prefix): quarantine.lua
 
 local function denied_now(prefix, now)
   local all, out = redis.call('HGETALL', prefix .. 'deny'), {}
@@ -274,7 +307,7 @@ local function deja_marks(keys, args)
   for _, name in ipairs(redis.call('SMEMBERS', prefix .. 'sweeps')) do
     left = left + redis.call('ZCARD', prefix .. 'x:' .. name)
   end
-  return {redis.call('HGETALL', prefix .. 'epochs'), denied_now(prefix, now_s()), left}
+  return {redis.call('HGETALL', prefix .. 'epochs'), denied_now(prefix, now_s()), left, args[2] == 'aside' and ASIDE_FLAT(prefix) or nil}
 end
 
 local function deja_sweep(keys, args)
@@ -287,6 +320,7 @@ end
 redis.register_function('deja_put', deja_put)
 redis.register_function('deja_del', deja_del)
 redis.register_function('deja_vector', deja_vector)
+redis.register_function('deja_tokens', deja_tokens)
 redis.register_function('deja_epoch', deja_epoch)
 redis.register_function('deja_forget', deja_forget)
 redis.register_function('deja_marks', deja_marks)

@@ -2,8 +2,8 @@
 --   evidence  stream  the last 20000 pieces; a gateway that starts reads them all, in order
 --
 -- deja_evidence KEYS {ns}  ARGV source by [field value]...
---     Fields: entry ns right weight cosine floor rival agree verifier zh. Kept with the entry too (right, wrong), if it is there.
---     Reply: the piece's id in the stream.
+--     Fields: entry ns right weight cosine floor rival agree verifier zh, and once: a name; the second piece of that name within an hour is
+--     not taken. Kept with the entry too (right, wrong), if it is there. Reply: the piece's id in the stream, or 0.
 
 local EVIDENCE_MAX = 20000
 
@@ -20,6 +20,7 @@ local function deja_evidence(keys, args)
   if f.right ~= '0' and f.right ~= '1' then return bad('deja_evidence: right must be 1 or 0') end
   local weight = tonumber(f.weight)
   if not weight or weight < 0 or weight > 1 then return bad('deja_evidence: weight must be from 0 to 1') end
+  if f.once and not redis.call('SET', prefix .. 'once:' .. f.once, '1', 'NX', 'EX', 3600) then return 0 end
   local id = redis.call('XADD', prefix .. 'evidence', 'MAXLEN', '~', EVIDENCE_MAX, '*', 'by', args[2], unpack(fields))
   local key = prefix .. 'e:' .. f.entry
   if redis.call('TYPE', key).ok == 'hash' then

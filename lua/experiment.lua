@@ -17,6 +17,7 @@
 --     Of the running or last one. Reply: a table, what is significant at 95 % (two-sided; with more than two arms at 95 % for all
 --     comparisons together, Bonferroni), and a verdict in words.
 
+do
 local ARMS_MAX = 8
 local REQUESTS_LEAST = 100 -- of an arm, for a verdict
 
@@ -62,6 +63,8 @@ local function start_knob(x, name, value)
   if not arm then return 'begin with the arms, as in: ARM a ARM b threshold_en 0.97' end
   local k, problem = knob_named(name)
   if not k then return problem end
+  if k.type == 'text' then return k.name .. ' is no knob of an arm: it is set for all' end
+  if k.family == 'limit' then return k.name .. ' is no knob of an arm: limits hold for tenants and models' end
   if value == nil then return name .. ' needs a value after it' end
   value, problem = knob_value(k, value)
   if not value then return problem end
@@ -163,7 +166,7 @@ end
 local function compared(a, b, level)
   local p, test = two_shares(a[1], a[2], b[1], b[2])
   local d, low, high = newcombe(a[1], a[2], b[1], b[2])
-  return {p = p, test = test, difference = d, low = low, high = high, significant = p < level}
+  return {p = p, test = test, difference = d, low = low, high = high, significant = p < level * (1 - 1e-7)} -- a p of exactly level is not, whatever its last digit
 end
 
 local function comparison_text(what, name, control, b, a, c)
@@ -222,6 +225,7 @@ local function table_rows(key, arms)
     {'requests', function(a) return grouped(a.c.requests) end},
     {'exact hits', function(a) return of_text(a.c.exact, a.c.requests) end},
     {'semantic hits', function(a) return of_text(a.c.semantic, a.c.requests) end},
+    {'followed similar', function(a) return of_text(a.c.followed, a.c.requests) end},
     {'from the cache', function(a) return of_text(a.hits, a.c.requests) end},
     {'false reuse, 95 %', function(a) return share_range(a.c.wrong, a.c.checked) end},
     {'latency p50 ms', function(a) return ms_text(quantile_ms(a.c, 0.5)) end},
@@ -254,7 +258,7 @@ local function arm_json(key, a)
   local low, high = wilson(a.c.wrong, a.c.checked)
   return json_object({
     'name', a.name, 'percent', a.percent, 'knobs', a.knobs, 'requests', a.c.requests, 'exact', a.c.exact, 'semantic', a.c.semantic,
-    'coalesced', a.c.coalesced, 'miss', a.c.miss, 'errors', a.c.errors, 'checked', a.c.checked, 'wrong', a.c.wrong, 'false_reuse_low', low,
+    'coalesced', a.c.coalesced, 'followed', a.c.followed, 'miss', a.c.miss, 'errors', a.c.errors, 'checked', a.c.checked, 'wrong', a.c.wrong, 'false_reuse_low', low,
     'false_reuse_high', high, 'p50_ms', quantile_ms(a.c, 0.5) or cjson.null, 'p95_ms', quantile_ms(a.c, 0.95) or cjson.null,
     'prompt_tokens_saved', a.c.prompt_saved, 'completion_tokens_saved', a.c.completion_saved, 'prompt_tokens_asked', a.c.prompt_asked,
     'completion_tokens_asked', a.c.completion_asked,
@@ -321,7 +325,7 @@ local function report(tag, name, json)
     local c, words = named_counts(space, name, arm.name), {}
     for k, v in pairs(arm.knobs) do words[#words + 1] = k .. ' ' .. v end
     table.sort(words)
-    arms[i] = {name = arm.name, percent = arm.percent, c = c, hits = c.exact + c.semantic, knobs = arm.knobs,
+    arms[i] = {name = arm.name, percent = arm.percent, c = c, hits = c.exact + c.semantic + c.followed, knobs = arm.knobs,
                knobs_text = #words > 0 and table.concat(words, ', ') or 'as set for all'}
   end
   local level = 0.05 / (#arms - 1)
@@ -375,3 +379,4 @@ end
 redis.register_function('deja_experiment_start', deja_experiment_start)
 redis.register_function('deja_experiment_stop', deja_experiment_stop)
 redis.register_function({function_name = 'deja_experiment_report', callback = deja_experiment_report, flags = {'no-writes'}})
+end

@@ -17,8 +17,10 @@ local FOR_PEOPLE = {
   {'deja_stats', 'hits, false reuse, latency, savings'}, {'deja_review', 'near misses and judged pairs: approve, veto, revoke'},
   {'deja_feedback', 'an answer was wrong, or right'}, {'deja_forget', 'remove answers by entry, prompt, tag, namespace, model, tenant'},
   {'deja_wording', 'another wording of a stored question, or one that must never get its answer'},
+  {'deja_seeds', 'what was loaded with deja seed'},
   {'deja_experiment_start', 'compare arms that differ in knobs'}, {'deja_experiment_report', 'what came of it'},
-  {'deja_experiment_stop', 'end it'}, {'deja_help', 'this'}}
+  {'deja_experiment_stop', 'end it'}, {'deja_limit_status', 'what tenants use of their limits'},
+  {'deja_limit_reset', 'empty a tenant\'s limits'}, {'deja_batches', 'batches at work: how far each is, what waits'}, {'deja_help', 'this'}}
 
 local function help_list()
   local out, listed, others = {'FCALL NAME 1 {deja}:config ...   ({deja} is the key space; deja_help 0 NAME says more)'}, {}, {}

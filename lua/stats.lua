@@ -20,7 +20,7 @@ local function stats_json(key, ns, hours, c)
   local low, high = wilson(c.wrong, c.checked)
   local scope = ns == 'all' and 'global' or 'ns:' .. ns
   return json_object({
-    'hours', hours, 'namespace', ns, 'requests', c.requests, 'exact', c.exact, 'semantic', c.semantic, 'stale', c.stale, 'coalesced', c.coalesced,
+    'hours', hours, 'namespace', ns, 'requests', c.requests, 'exact', c.exact, 'semantic', c.semantic, 'stale', c.stale, 'coalesced', c.coalesced, 'followed', c.followed,
     'miss', c.miss, 'bypass', c.bypass, 'errors', c.errors, 'near_misses', c.near, 'checked', c.checked, 'wrong', c.wrong, 'feedback', c.feedback,
     'false_reuse_low', low, 'false_reuse_high', high, 'judged', c.judged, 'approved', c.approved, 'vetoed', c.vetoed,
     'p50_ms', quantile_ms(c, 0.5) or cjson.null, 'p95_ms', quantile_ms(c, 0.95) or cjson.null,
@@ -56,7 +56,7 @@ local function deja_stats(keys, args)
     'last ' .. hours .. ' h, ' .. (ns == 'all' and 'all namespaces: ' .. table.concat(names, ' ') or 'namespace ' .. ns),
     'requests: ' .. grouped(c.requests) .. ', from the cache ' .. of_text(hits, c.requests) .. ': exact ' .. of_text(c.exact, c.requests) ..
       ', semantic ' .. of_text(c.semantic, c.requests),
-    'the others: shared a call ' .. grouped(c.coalesced) .. ', asked the model ' .. grouped(c.miss) .. ', bypass ' .. grouped(c.bypass) ..
+    'the others: shared a call ' .. grouped(c.coalesced) .. ' (' .. grouped(c.followed) .. ' of a similar question), asked the model ' .. grouped(c.miss) .. ', bypass ' .. grouped(c.bypass) ..
       ', stale ' .. grouped(c.stale) .. ', errors ' .. grouped(c.errors),
     checked_text(c),
     'near misses: ' .. grouped(c.near) .. '; judged ' .. grouped(c.judged) .. ': approved ' .. grouped(c.approved) .. ', vetoed ' .. grouped(c.vetoed),

@@ -13,13 +13,15 @@
 -- deja_judged KEYS {ns}:config  ARGV namespace max entry hash text keep score threshold reason p verdict model
 --     What the judge says of a pair (p: probability that it is the same; verdict: approve, veto or unsure; keep 1 = keep the text even
 --     when unsure). Reply: the id.
--- deja_review KEYS {ns}:config  ARGV list [IN namespace] [COUNT n] [WHAT todo|open|unsure|approved|vetoed] [JSON]
+-- deja_review KEYS {ns}:config  ARGV list [IN namespace] [COUNT n] [WHAT todo|open|unsure|approved|vetoed|quarantined|cleared] [JSON]
 --             ARGV approve|veto|revoke id [BY who]
---     list: newest first; todo (unsure, then open) when left out. Reply: lines, or what was done. Errors: ERR deja_review ...
+--             ARGV clear|quarantine entry [BY who]
+--     list: newest first; todo (quarantined, unsure, then open) when left out. clear: an entry that many unlike questions hit is served again to
+--     similar ones; quarantine: it is not. Reply: lines, or what was done. Errors: ERR deja_review ...
 -- deja_feedback KEYS {ns}:config  ARGV entry wrong|right [text] [ARM experiment/arm] [BY who]
 --     wrong: the entry is deleted. With the text that was asked the pair is vetoed, without (or when it is the entry's own question) the
 --     answer itself is not taken again. right: counts as checked. What is told of an answer that was given for another wording counts
---     as false reuse or not, for the arm that was given it lately (or ARM). Reply: deleted N, vetoed or denied N, counted N.
+--     as false reuse or not, for the arm that was given it lately (or ARM), and teaches mode bound. Reply: deleted N, vetoed or denied N, counted N.
 
 local ITEM_TTL_S = 30 * 86400
 local DONE_MAX = 10000
@@ -177,12 +179,13 @@ local function review_list(tag, args)
   if not o then return bad(problem) end
   local n, what = o.COUNT and number(o.COUNT, 1, 1000) or (not o.COUNT and 20), o.WHAT or 'todo'
   if not n then return bad('deja_review list: COUNT may be a whole number from 1 to 1000') end
-  local states = what == 'todo' and {'unsure', 'open'} or {what}
-  if what ~= 'todo' and not string.find(' open unsure approved vetoed ', ' ' .. what .. ' ', 1, true) then
-    return bad('deja_review list: WHAT may be todo, open, unsure, approved or vetoed')
+  local states = what == 'todo' and {'quarantined', 'unsure', 'open'} or {what}
+  if what ~= 'todo' and not string.find(' open unsure approved vetoed quarantined cleared ', ' ' .. what .. ' ', 1, true) then
+    return bad('deja_review list: WHAT may be todo, open, unsure, approved, vetoed, quarantined or cleared')
   end
   local out = {}
   for _, state in ipairs(states) do
+    if state == 'quarantined' or state == 'cleared' then ASIDE.list('deja:{' .. tag .. '}:', o.IN, state, n - #out, o.JSON, out) end
     for _, id in ipairs(newest(tag, o.IN, state, n - #out)) do
       local item = item_of(tag, id)
       if item then out[#out + 1] = o.JSON and item_json(tag, item) or item_line(tag, item) end
@@ -197,14 +200,19 @@ local function deja_review(keys, args)
   if not tag then return bad(problem) end
   local verb = string.lower(args[1] or 'list')
   if verb == 'list' then return review_list(tag, args) end
-  if verb ~= 'approve' and verb ~= 'veto' and verb ~= 'revoke' then
-    return bad('deja_review: expected list, approve, veto or revoke, not "' .. clean(args[1], 40) .. '"')
+  if not VERBS[verb] and verb ~= 'revoke' and verb ~= 'clear' and verb ~= 'quarantine' then
+    return bad('deja_review: expected list, approve, veto, revoke, clear or quarantine, not "' .. clean(args[1], 40) .. '"')
   end
-  local item = args[2] and item_of(tag, args[2])
-  if not item then return bad('deja_review: there is no pair ' .. clean(args[2] or '', 40) .. ' (deja_review ... list shows them)') end
   local o
   o, problem = options_of(args, 3, 'deja_review', 'BY')
   if not o then return bad(problem) end
+  if verb == 'clear' or verb == 'quarantine' then
+    local done
+    done, problem = ASIDE.judge('deja:{' .. tag .. '}:', verb, args[2], clean(o.BY or 'person', 64))
+    return done or bad('deja_review: ' .. problem)
+  end
+  local item = args[2] and item_of(tag, args[2])
+  if not item then return bad('deja_review: there is no pair ' .. clean(args[2] or '', 40) .. ' (deja_review ... list shows them)') end
   local text = item_text(tag, item)
   if not text then return bad('deja_review: the text of this question is not kept any more (see the knob near_miss_text)') end
   problem = item_judge(tag, item.id, item, verb, text, clean(o.BY or 'person', 64))
@@ -239,6 +247,8 @@ local function deja_feedback(keys, args)
   problem = pair and text_problem(text)
   if problem then return bad('deja_feedback: ' .. problem) end
   local counted = feedback_count(tag, e, entry, verdict == 'wrong', pair, o.ARM)
+  -- the gateway that gave the answer knows what was measured: it makes evidence of this
+  tell(prefix, nil, 'op', 'feedback', 'id', entry, 'ns', e.ns or '', 'text', pair and text or '', 'right', verdict == 'right' and '1' or '0')
   if verdict == 'right' then return {'deleted', 0, 'vetoed', 0, 'counted', counted} end
   local answer, what, marked = redis.call('HGET', key, 'ah'), 'denied', 0
   if pair and e.part and e.part ~= string.rep('0', 32) then

@@ -73,29 +73,45 @@ class Maker:
             return rnd(192) + bytes(self.rng.randrange(-64, 64) & 255 for _ in range(16)) + half(scale / (32 * 32))
         raise ValueError(kind)
 
-    def matrix(self, name, n_in, n_out, kind, scale=None):
+    def matrix(self, name, n_in, n_out, kind, scale=None, n=None):
+        """n: so many of them in one tensor"""
         scale = scale or (3 / n_in) ** 0.5  # variance 1/n_in for uniform values
+        values = n_in * n_out * (n or 1)
         if kind == F32:
-            data = self.floats(n_in * n_out, scale)
+            data = self.floats(values, scale)
         elif kind == F16:
-            data = struct.pack(f"<{n_in * n_out}e", *(scale * (2 * self.rng.random() - 1) for _ in range(n_in * n_out)))
+            data = struct.pack(f"<{values}e", *(scale * (2 * self.rng.random() - 1) for _ in range(values)))
         else:
-            data = b"".join(self.block(kind, scale) for _ in range(n_in * n_out // BLOCK[kind][0]))
-        self.w.tensor(name, [n_in, n_out], kind, data)
+            data = b"".join(self.block(kind, scale) for _ in range(values // BLOCK[kind][0]))
+        self.w.tensor(name, [n_in, n_out] + ([n] if n else []), kind, data)
+
+    def mixture(self, name, embd, experts, kinds):
+        """Router (of wide scores, so that choices are clear), experts, and a shared one where there is one."""
+        self.matrix(name + "ffn_gate_inp.weight", embd, experts["n"], F32, 4 * (3 / embd) ** 0.5)
+        for what in ("ffn_gate", "ffn_up", "ffn_down"):
+            a, b = (experts["ff"], embd) if what == "ffn_down" else (embd, experts["ff"])
+            self.matrix(f"{name}{what}_exps.weight", a, b, kinds[what], n=experts["n"])
+        if "shared" in experts:
+            self.vector(name + "ffn_gate_inp_shexp.weight", embd, (3 / embd) ** 0.5)
+            for what in ("ffn_gate", "ffn_up", "ffn_down"):
+                a, b = (experts["shared"], embd) if what == "ffn_down" else (embd, experts["shared"])
+                self.matrix(f"{name}{what}_shexp.weight", a, b, kinds[what])
 
     def vector(self, name, n, scale, centre=0.0):
         self.w.tensor(name, [n], F32, self.floats(n, scale, centre))
 
 
-def norms_of(arch, embd, hd):
+def norms_of(arch, embd, heads, kv, hd):
     """Names and lengths of the norms an architecture has beyond llama's two."""
-    heads = [("attn_q_norm", hd), ("attn_k_norm", hd)] if arch in ("qwen3", "gemma3") else []
+    if arch == "olmoe":
+        return [("attn_q_norm", heads * hd), ("attn_k_norm", kv * hd)]
+    heads = [("attn_q_norm", hd), ("attn_k_norm", hd)] if arch in ("qwen3", "qwen3moe", "gemma3") else []
     after = [("post_attention_norm", embd), ("post_ffw_norm", embd)] if arch in ("gemma2", "gemma3") else []
     return heads + after
 
 
-def decoder(path, arch, pre, dims, kinds, seed, tied, more=None, factors=()):
-    """more: further keys of the architecture; factors: names of rope factor tensors."""
+def decoder(path, arch, pre, dims, kinds, seed, tied, more=None, factors=(), experts=None):
+    """more: further keys of the architecture; factors: names of rope factor tensors; experts: n, used, ff and perhaps shared."""
     m = Maker(seed)
     tokens, types, merges = bpe_vocabulary()
     embd, ff, layers, heads, kv, hd = (dims[k] for k in ("embd", "ff", "layers", "heads", "kv", "head_dim"))
@@ -112,6 +128,10 @@ def decoder(path, arch, pre, dims, kinds, seed, tied, more=None, factors=()):
     k(f"{arch}.attention.value_length", hd)
     k(f"{arch}.attention.layer_norm_rms_epsilon", 1e-5)
     more = {"rope.freq_base": 10000.0} | (more or {})
+    if experts:
+        more |= {"expert_count": experts["n"], "expert_used_count": experts["used"], "expert_feed_forward_length": experts["ff"]}
+        if "shared" in experts:
+            more["expert_shared_feed_forward_length"] = experts["shared"]
     for suffix, v in more.items():
         k(f"{arch}.{suffix}", v)
     k(f"{arch}.vocab_size", len(tokens))
@@ -135,14 +155,18 @@ def decoder(path, arch, pre, dims, kinds, seed, tied, more=None, factors=()):
         name = f"blk.{i}."
         m.vector(name + "attn_norm.weight", embd, 0.2, 1.0)
         m.vector(name + "ffn_norm.weight", embd, 0.2, 1.0)
-        for what, n in norms_of(arch, embd, hd):
+        for what, n in norms_of(arch, embd, heads, kv, hd):
             m.vector(f"{name}{what}.weight", n, 0.2, 1.0)
         for what, n_in, n_out in (("attn_q", embd, heads * hd), ("attn_k", embd, kv * hd), ("attn_v", embd, kv * hd),
                                   ("attn_output", heads * hd, embd), ("ffn_gate", embd, ff), ("ffn_up", embd, ff),
                                   ("ffn_down", ff, embd)):
+            if experts and what.startswith("ffn"):
+                continue
             m.matrix(f"{name}{what}.weight", n_in, n_out, kinds[what])
-            if arch == "qwen2" and what in ("attn_q", "attn_k", "attn_v"):
+            if arch in ("qwen2", "qwen2moe") and what in ("attn_q", "attn_k", "attn_v"):
                 m.vector(f"{name}{what}.bias", n_out, 0.1)
+        if experts:
+            m.mixture(name, embd, experts, kinds)
     m.w.save(path)
 
 
@@ -260,6 +284,14 @@ def main():
             factors=["rope_factors_long.weight", "rope_factors_short.weight"])
     decoder(to + "tiny-rope-factors.gguf", "llama", "smollm", least, eight, 10, tied=True,
             more={"rope.scaling.type": "linear", "rope.scaling.factor": 2.0}, factors=["rope_freqs.weight"])
+    decoder(to + "tiny-mixtral.gguf", "llama", "smollm", small | {"ff": 96}, small_kinds, 15, tied=False,
+            experts={"n": 4, "used": 2, "ff": 96})
+    decoder(to + "tiny-qwen2moe.gguf", "qwen2moe", "qwen2", small | {"ff": 160}, small_kinds | {"ffn_gate": Q8_0, "ffn_down": F16}, 16,
+            tied=False, experts={"n": 6, "used": 3, "ff": 32, "shared": 96})
+    decoder(to + "tiny-qwen3moe.gguf", "qwen3moe", "qwen2", apart, small_kinds, 17, tied=True, more={"rope.freq_base": 1e6},
+            experts={"n": 5, "used": 2, "ff": 32})
+    decoder(to + "tiny-olmoe.gguf", "olmoe", "olmo", dict(embd=32, ff=32, layers=2, heads=4, kv=4, head_dim=8), same(F32), 18, tied=False,
+            experts={"n": 8, "used": 3, "ff": 32})
     pair_net(to + "tiny-pair.gguf", 5)
     adapter(to + "tiny-lora-a.gguf", "llama", {"blk.0.attn_q": (64, 64), "blk.0.attn_v": (64, 32), "blk.0.attn_output": (64, 64),
             "blk.1.ffn_gate": (64, 64), "blk.1.ffn_down": (64, 64)}, 4, 11, alpha=8.0)
@@ -267,6 +299,7 @@ def main():
             "blk.1.ffn_up": (64, 64)}, 3, 12, kind=F16)
     adapter(to + "tiny-lora-gemma3.gguf", "gemma3", {"blk.2.attn_q": (64, 96), "blk.2.attn_output": (96, 64), "blk.5.attn_k": (64, 24),
             "blk.5.ffn_up": (64, 96), "blk.5.ffn_down": (96, 64)}, 8, 13, alpha=16.0)
+    adapter(to + "tiny-lora-mixtral.gguf", "llama", {"blk.0.attn_q": (64, 64), "blk.0.attn_output": (64, 64), "blk.1.attn_v": (64, 32)}, 4, 19)
     adapter(to + "tiny-lora-output.gguf", "llama", {"output": (64, 317)}, 2, 14)
 
 

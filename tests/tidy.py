@@ -28,12 +28,12 @@ MAY = {
 # A foreign header and the files that may include it (prefixes).
 HOMES = {
     r"hiredis/": ["base/redis"],
-    r"event2/": ["base/loop", "base/http", "base/redis", "base/workers"],
+    r"event2/": ["base/loop", "base/wire", "base/http", "base/redis", "base/workers", "base/zmtp_link"],
     r"llhttp\.h": ["base/http"],
     r"openssl/": ["base/crypto", "base/http"],
     r"xxhash\.h": ["base/hash"],
     r"faiss/": ["embeddings/faiss", "embeddings/vector_index_faiss"],
-    r"(?:imm|x86|avx|nmm|emm)intrin\.h": ["engine/backend/cpu/"],
+    r"(?:imm|x86|avx|nmm|emm)intrin\.h": ["engine/backend/cpu/", "base/json_scan", "embeddings/sign_scan"],
     r"cuda": ["engine/backend/cuda/", "tests/cuda_emu/"],
 }
 BANNED = {  # call: (files that may, what to use)
@@ -46,6 +46,9 @@ BANNED = {  # call: (files that may, what to use)
 }
 NO_TEST_NEEDED = {  # header: why
     "gateway/gateway_main.h": "run as a program by tests/integration",
+    "cache/tool.h": "arguments of command line tools: run as programs by tests/integration/test_seed.py and tests/unit/cache/test_eval.c",
+    "gateway/seed_run.h": "run by deja seed and /admin/seed in tests/integration/test_seed.py",
+    "gateway/seed_main.h": "run as a program by tests/integration/test_seed.py",
     "gateway/judge_main.h": "run as a program by tests/integration/test_judge.py",
     "engine/engine_main.h": "run as a program by tests/integration",
     "up/up_main.h": "run as a program by tests/integration/test_up.py",
@@ -162,9 +165,24 @@ def test_rule(files):
             yield header, 1, f"{outside[0]} relies on it, and no test includes it"
 
 
+def name_rule(files):
+    """Rooms are archives of one program: of two functions with one name the linker takes the first and says nothing."""
+    seen = {}
+    for f in files:
+        if not f.endswith(".c") or not room_of(f):
+            continue
+        text = read(f)
+        for m in re.finditer(r"^(?=[A-Za-z_])(?!.*\b(?:static|INLINE)\b)[\w *]*[ *](\w+)\([^;{}]*\)\n\{", text, re.M):
+            line = text.count("\n", 0, m.start()) + 1
+            if m[1] in seen and m[1] != "main":
+                yield f, line, f"{m[1]} is the name of another room's function too: {seen[m[1]]}"
+            seen.setdefault(m[1], f"{f}:{line}")
+
+
 RULES = {"includes point down and libraries have one home": include_rule, "some calls have one place": banned_rule,
          "every file says what it is": head_rule, "files, functions and lines stay short": size_rule,
          "no leftover markers": marker_rule, "the tree speaks of the project alone": place_rule}
+TREE_RULES = {"every seam between rooms has a test": test_rule, "no two functions share a name": name_rule}
 TEXT_RULES = ("the tree speaks of the project alone",)
 
 
@@ -186,12 +204,13 @@ def main():
         for b in breaches[:200]:
             print("    " + b)
         failed += bool(breaches)
-    breaches = [f"{f}:{line}: {what}" for f, line, what in test_rule(files)]
-    print(("FAIL " if breaches else "ok   ") + "every seam between rooms has a test")
-    for b in breaches:
-        print("    " + b)
-    failed += bool(breaches)
-    total = len(RULES) + 1
+    for name, rule in TREE_RULES.items():
+        breaches = [f"{f}:{line}: {what}" for f, line, what in rule(files)]
+        print(("FAIL " if breaches else "ok   ") + name)
+        for b in breaches:
+            print("    " + b)
+        failed += bool(breaches)
+    total = len(RULES) + len(TREE_RULES)
     print(f"{total - failed} passed, {failed} failed, 0 skipped")
     return 1 if failed else 0
 

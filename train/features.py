@@ -138,6 +138,16 @@ class Head:
         p["w3"] *= scale
         p["b2"] -= mean @ p["w3"]
 
+    @staticmethod
+    def mean_of(heads):
+        """One head that gives the mean of several: their hidden units side by side."""
+        out = object.__new__(Head)
+        n = len(heads)
+        out.p = {k: np.concatenate([h.p[k] for h in heads], -1) for k in ("w1", "b1")}
+        out.p["w2"] = np.concatenate([h.p["w2"] for h in heads]) / n
+        out.p.update({k: sum(h.p[k] for h in heads) / n for k in ("b2", "w3")})
+        return out
+
     def __call__(self, z, chunk=4096):
         p, out = self.p, []
         for c in range(0, len(z), chunk):

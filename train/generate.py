@@ -3,6 +3,8 @@
 
     generate.py train N SEED    lines {"q","same","differ"} for the trainer (templates with an even number)
     generate.py test N SEED     pairs {"lang","kind","a","b"} that must never share an answer (the other templates)
+    generate.py more N SEED     lines again, of templates.MORE
+    generate.py kinds N SEED    pairs again, of templates.KINDS
 
 A template is a list of wordings of one question with slots in braces, lists of near questions by kind, and the values of its slots.
 A differing question changes one slot's value, changes two slots' places, or takes the wording of a near question. Training and
@@ -10,6 +12,8 @@ testing share no template. Standard library only."""
 import json
 import random
 import sys
+
+import templates
 
 V = {
     "n": ("number", ["2", "3", "5", "7", "10", "12", "20", "25", "40", "60"]),
@@ -185,12 +189,14 @@ def make(template, r):
 
 def main():
     what, n, r = sys.argv[1], int(sys.argv[2]), random.Random(int(sys.argv[3]))
-    pick = [(lang, t) for lang, ts in (("en", EN), ("zh", ZH)) for i, t in enumerate(ts) if i % 2 == (what == "test")]
+    V.update(templates.VALUES)
+    pick = [("en", t) for t in {"more": templates.MORE, "kinds": templates.KINDS}.get(what, [])] or \
+        [(lang, t) for lang, ts in (("en", EN), ("zh", ZH)) for i, t in enumerate(ts) if i % 2 == (what == "test")]
     seen = 0
     while seen < n:
         for lang, template in pick:
             same, differ = make(template, r)
-            if what == "train":
+            if what in ("train", "more"):
                 print(json.dumps({"lang": lang, "domain": "generated", "q": same[0], "same": same[1:], "differ": [{"q": t, "why": k} for k, t in differ[:6]]},
                                  ensure_ascii=False))
                 seen += 1

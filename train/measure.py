@@ -25,15 +25,16 @@ def wilson(k, n, z=1.96):
     return max(0.0, (p + z * z / (2 * n) - half) / d), min(1.0, (p + z * z / (2 * n) + half) / d)
 
 
-def dense_requests(stores, vector):
+def dense_requests(stores, vector, asks=lambda t: t):
     """stores: (stored texts, [(query, index of its own text)]). -> per request the candidates (query, stored, is own) with and without
-    the own text in the store."""
+    the own text in the store. asks: the same for texts that ask the same; each of those is the query's own."""
     out = []
     for stored, queries in stores:
         matrix = np.stack([vector[t] for t in stored])
         for q, own in queries:
-            near = np.argsort(-(matrix @ vector[q]))
-            out.append(([(q, stored[j], j == own) for j in near[:3]], [(q, stored[j], False) for j in near[:4] if j != own][:3]))
+            near, mine = np.argsort(-(matrix @ vector[q])), asks(stored[own])
+            out.append(([(q, stored[j], asks(stored[j]) == mine) for j in near[:3]],
+                        [(q, stored[j], False) for j in near[:8] if asks(stored[j]) != mine][:3]))
     return out
 
 

@@ -153,8 +153,9 @@ def reword_zh(text, r, variants):
 
 
 def add_rewordings(lines, seed):
-    """close: more wordings of q and of one `same`; close_differ: (a differing question, a wording of it)."""
-    r, variants = random.Random(seed), traditional()
+    """close: more wordings of q and of one `same`; close_differ: (a differing question, a wording of it). Those of a line do not depend
+    on other lines, so that a file more changes nothing for the rest and their states are not computed again."""
+    variants = traditional()
 
     def reword(text, lang):
         for _ in range(6):
@@ -164,6 +165,7 @@ def add_rewordings(lines, seed):
         return None
 
     for x in lines:
+        r = random.Random("%s %s" % (seed, x["q"]))
         close = [reword(x["q"], x["lang"]), reword(x["q"], x["lang"])]
         if x["same"]:
             close.append(reword(r.choice(x["same"]), x["lang"]))

@@ -1,8 +1,8 @@
 /* pairs_tool.c - what the shipped code makes of pairs of questions, for the trainer and for figures. Usage:
  * verifier_pairs MODEL.gguf|- [PAIR_NET.gguf] < PAIRS, each line two questions with a tab between; "-": the guards alone. First line: the
- * names of the guards; second: the thresholds, first alone hit, English then Chinese. Then per pair: fired and hard masks, same, shared,
- * contained, asks_alike, language, cosine, alone, joint, the probability after the first and the second look. A number that is not to be
- * had is "nan". */
+ * names of the guards; second: the thresholds, first alone hit, English then Chinese. Then per pair: masks of the guards
+ * that fired, of the hard ones, of those hard by likeness alone; same, shared, contained, asks_alike, language, cosine, alone, joint, the
+ * probability after the first and the second look. A number that is not to be had is "nan". */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,14 +43,15 @@ static void judge(const struct tool *t, const struct pair *p)
                               &x.alone) != OK)
             x.alone = NAN;
         if (t->verifier) first = verifier_probability(t->verifier, &x);
-        x.has_joint = text_source_has_joint(t->source) &&
-                      text_source_joint(t->source, p->text[0], &p->text[1], 1, &x.cosine, &o) == OK;
+        x.has_joint =
+            text_source_has_joint(t->source) &&
+            text_source_joint(t->source, p->text[0], &p->text[1], 1, &x.cosine, NULL, &o) == OK;
         if (x.has_joint) x.joint = o.joint;
         if (x.has_joint && t->verifier) second = verifier_probability(t->verifier, &x);
     }
-    printf("%u %u %d %.4f %.4f %d %c %.6f %.5f %.5f %.6f %.6f\n", v.fired, v.hard, v.same,
-           (double)v.shared, (double)v.contained, v.asks_alike, v.language, x.cosine,
-           (double)x.alone, (double)x.joint, first, second);
+    printf("%u %u %u %d %.4f %.4f %d %c %.6f %.5f %.5f %.6f %.6f\n", v.fired, v.hard,
+           v.hard_by_likeness, v.same, (double)v.shared, (double)v.contained, v.asks_alike,
+           v.language, x.cosine, (double)x.alone, (double)x.joint, first, second);
 }
 
 struct place {

@@ -20,11 +20,12 @@ class Judged:
         rows = [rows[at[p]] for p in todo]
         self.fired = np.array([int(r[0]) for r in rows])
         self.hard = np.array([int(r[1]) for r in rows])
-        self.same = np.array([r[2] == "1" for r in rows])
+        self.by_likeness = np.array([int(r[2]) for r in rows])
+        self.same = np.array([r[3] == "1" for r in rows])
         number = lambda k: np.array([float(r[k]) for r in rows])  # noqa: E731
-        self.shared, self.contained, self.asks_alike = number(3), number(4), number(5)
-        self.zh = np.array([r[6] == "z" for r in rows])
-        self.cosine, self.alone, self.joint, self.first, self.second = (number(k) for k in (7, 8, 9, 10, 11))
+        self.shared, self.contained, self.asks_alike = number(4), number(5), number(6)
+        self.zh = np.array([r[7] == "z" for r in rows])
+        self.cosine, self.alone, self.joint, self.first, self.second = (number(k) for k in (8, 9, 10, 11, 12))
 
     def features(self, joint):
         bits = [(self.fired >> i) & 1 for i in range(len(self.names))]

@@ -119,12 +119,13 @@ def options():
     a.add_argument("--refuse", nargs="*", default=[], help="evaluation files: lines that share a text with them are left out")
     a.add_argument("--states", default=os.path.join(os.path.expanduser("~"), ".cache", "deja", "train"))
     a.add_argument("--out", default="verifier_e5.gguf")
-    a.add_argument("--wrong", type=float, default=0.005, help="share of the held-back requests that may get a wrong answer")
+    a.add_argument("--wrong", type=float, default=0.0075, help="share of the held-back requests that may get a wrong answer")
     a.add_argument("--golden", help="also write 50 pairs with their logits here")
     a.add_argument("--keep", help="keep the float32 weights here; found there, nothing is trained again")
     a.add_argument("--seed", type=int, default=1)
     a.add_argument("--rate", type=float, default=1.5e-3)
     a.add_argument("--epochs", type=int, default=6)
+    a.add_argument("--heads", type=int, default=3, help="nets of different seeds whose mean is shipped")
     return a.parse_args()
 
 
@@ -162,8 +163,10 @@ def train(o, states, training):
     for name in ("alone", "joint"):
         z = features.compute(getattr(features, name), texts, [p[:2] for p in todo])
         print("%s: %d pairs of %d features, %.0f s of CPU" % (name, *z.shape, time.process_time()), flush=True)
-        heads[name] = features.Head(z.shape[1], HIDDEN[name], o.seed)
-        heads[name].train(z, y, w, o.epochs, o.rate, o.seed, say=lambda t: print("%s %.0f s of CPU" % (t, time.process_time()), flush=True))
+        several = [features.Head(z.shape[1], HIDDEN[name], o.seed + i) for i in range(o.heads)]
+        for i, head in enumerate(several):
+            head.train(z, y, w, o.epochs, o.rate, o.seed + i, say=lambda t: print("%s %.0f s of CPU" % (t, time.process_time()), flush=True))
+        heads[name] = features.Head.mean_of(several)
     return {"projection": projection, "heads": heads}
 
 

@@ -224,7 +224,10 @@ static void on_done(void *arg, enum err code, const struct errmsg *e)
     (void)e;
     if (u->stopping || u->ready) return;
     bool good = !code && u->status == 200;
-    if (u->asking == ASK_ANSWER && !code) {
+    if (!code && u->status == 401) {
+        say("the gateway asks for an API key: give one of its table with --api-key\n");
+        stop_all(u, 1);
+    } else if (u->asking == ASK_ANSWER && !code) {
         answered(u);
     } else if (u->asking == ASK_READY && good) {
         u->asking = ASK_MODELS;
@@ -241,10 +244,18 @@ static void on_done(void *arg, enum err code, const struct errmsg *e)
 static void ask(void *arg)
 {
     struct up *u = arg;
-    static const struct http_header headers[] = {{STR("content-type"), STR("application/json")},
-                                                 {STR("x-deja-cache"), STR("bypass")}};
-    struct http_call_options o = {
-        .origin = &u->gateway, .method = "GET", .path = "/ready", .first_byte_timeout_ms = 5000};
+    const char *key = conf_str(u->plan.conf, "api_key");
+    char bearer[300];
+    snprintf(bearer, sizeof bearer, "Bearer %s", key);
+    const struct http_header headers[] = {{STR("content-type"), STR("application/json")},
+                                          {STR("x-deja-cache"), STR("bypass")},
+                                          {STR("authorization"), str_of(bearer)}};
+    struct http_call_options o = {.origin = &u->gateway,
+                                  .method = "GET",
+                                  .path = "/ready",
+                                  .headers = headers,
+                                  .n_headers = *key ? 3 : 2,
+                                  .first_byte_timeout_ms = 5000};
     struct buf question;
     buf_init(&question, 4096);
     if (u->asking == ASK_MODELS) o.path = "/v1/models";
@@ -258,7 +269,7 @@ static void ask(void *arg)
                                        .method = "POST",
                                        .path = "/v1/chat/completions",
                                        .headers = headers,
-                                       .n_headers = 2,
+                                       .n_headers = *key ? 3 : 2,
                                        .body = buf_view(&question),
                                        .first_byte_timeout_ms = 60000};
     }

@@ -34,11 +34,18 @@ static const struct conf_row rows[] = {
     {"upstream", CONF_STR, "", 0, 2000, "", 0,
      "base URL of an OpenAI-compatible server to use instead of an own engine", NULL},
     {"redis", CONF_STR, "", 0, 2000, "", 0, "URL of a Redis to use instead of a private one", NULL},
-    {"threads", CONF_INT, "0", 0, 64, "", 0, "compute threads of the engine; 0 = all cores", "t"},
+    {"threads", CONF_INT, "0", 0, 64, "", 0,
+     "compute threads of each engine; 0 = all cores, shared among them", "t"},
+    {"engines", CONF_INT, "1", 1, UP_ENGINES_MAX, "", 0,
+     "engines of the model; prompts go where most of their KV is held (docs/routing.md)", NULL},
+    {"prefill_engines", CONF_INT, "0", 0, UP_ENGINES_MAX - 1, "", 0,
+     "of the engines, how many compute long prompts for the others (docs/disaggregation.md)", NULL},
     {"gateway_config", CONF_STR, "", 0, 4000, "", 0, "configuration file passed to the gateway",
      NULL},
     {"engine_config", CONF_STR, "", 0, 4000, "", 0, "configuration file passed to the engine",
      NULL},
+    {"api_key", CONF_STR, "", 0, 256, "", CONF_SECRET,
+     "key of the first question, where the gateway's configuration wants one", NULL},
     {"detach", CONF_BOOL, "no", 0, 0, "", 0,
      "return once everything answers; end it with `./dev down`", NULL},
 };
@@ -60,6 +67,10 @@ enum err up_plan_read(struct up_plan *p, int argc, char **argv, struct buf *help
         return err_set(
             e, ERR_INVALID,
             "give a model to serve (--model FILE.gguf) or a server to ask (--upstream URL)");
+    if (conf_int(p->conf, "prefill_engines") >= conf_int(p->conf, "engines"))
+        return err_set(
+            e, ERR_RANGE, "prefill_engines: %d of %d engines leave none to answer; raise --engines",
+            (int)conf_int(p->conf, "prefill_engines"), (int)conf_int(p->conf, "engines"));
     return OK;
 }
 
@@ -184,8 +195,11 @@ enum err up_plan_prepare(struct up_plan *p, struct errmsg *e)
     if (!rc) rc = make_folder(p->logs, e);
     if (!rc) rc = take_lock(p, e);
     if (rc) return rc;
-    if (!*conf_str(p->conf, "upstream") && !(p->engine_port = free_port()))
-        return err_set(e, ERR_UNAVAILABLE, "no free port on 127.0.0.1 for the engine");
+    if (*conf_str(p->conf, "upstream")) return OK;
+    p->n_engines = (int)conf_int(p->conf, "engines");
+    for (int i = 0; i < p->n_engines; i++)
+        if (!(p->engine_ports[i] = free_port()))
+            return err_set(e, ERR_UNAVAILABLE, "no free port on 127.0.0.1 for the engine");
     return OK;
 }
 
@@ -236,17 +250,28 @@ static void redis_args(const struct up_plan *p, struct args *a)
     option(a, "--daemonize", "no");
 }
 
-static void engine_args(const struct up_plan *p, struct args *a)
+/* Several engines on all cores each would only be in each other's way. */
+static int threads_each(const struct up_plan *p)
+{
+    int given = (int)conf_int(p->conf, "threads");
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    if (given || p->n_engines < 2 || cores < 1) return given;
+    return cores > p->n_engines ? (int)(cores / p->n_engines) : 1;
+}
+
+static void engine_args(const struct up_plan *p, int i, struct args *a)
 {
     arg(a, p->self);
     arg(a, "engine");
     option(a, "--host", "127.0.0.1"); /* also when the environment says otherwise for the gateway */
-    number(a, "--port", p->engine_port);
+    number(a, "--port", p->engine_ports[i]);
     option(a, "--model", conf_str(p->conf, "model"));
     if (strcmp(conf_str(p->conf, "embed_model"), "none") &&
         !http_is_url(conf_str(p->conf, "embed_model")))
         option(a, "--embed-model", conf_str(p->conf, "embed_model"));
-    number(a, "--threads", (int)conf_int(p->conf, "threads"));
+    number(a, "--threads", threads_each(p));
+    int n_prefill = (int)conf_int(p->conf, "prefill_engines");
+    if (n_prefill) option(a, "--role", i < n_prefill ? "prefill" : "decode");
     option(a, "--config", conf_str(p->conf, "engine_config"));
 }
 
@@ -257,12 +282,11 @@ static void gateway_args(const struct up_plan *p, struct args *a)
     arg(a, "gateway");
     option(a, "--host", p->host);
     number(a, "--port", p->port);
-    if (p->engine_port) {
-        snprintf(url, sizeof url, "http://127.0.0.1:%d", p->engine_port);
+    for (int i = 0; i < p->n_engines; i++) {
+        snprintf(url, sizeof url, "http://127.0.0.1:%d", p->engine_ports[i]);
         option(a, "--engine-url", url);
-    } else {
-        option(a, "--upstream", conf_str(p->conf, "upstream"));
     }
+    option(a, "--upstream", conf_str(p->conf, "upstream"));
     snprintf(url, sizeof url, "unix:%s", p->redis_socket);
     option(a, "--redis", p->own_redis ? url : conf_str(p->conf, "redis"));
     option(a, "--embed-model", conf_str(p->conf, "embed_model"));
@@ -272,16 +296,20 @@ static void gateway_args(const struct up_plan *p, struct args *a)
 bool up_plan_child(const struct up_plan *p, int which, struct child_options *out,
                    struct arena *text)
 {
-    static const char *const names[UP_CHILDREN] = {"redis", "engine", "gateway"};
-    if ((which == UP_REDIS && !p->own_redis) || (which == UP_ENGINE && !p->engine_port))
-        return false;
-    char log[460];
-    snprintf(log, sizeof log, "%s/%s.log", p->logs, names[which]);
-    *out = (struct child_options){.name = names[which],
+    int engine = which - UP_ENGINE;
+    bool is_engine = which >= UP_ENGINE && which < UP_GATEWAY;
+    if ((which == UP_REDIS && !p->own_redis) || (is_engine && engine >= p->n_engines)) return false;
+    char name[24], log[460];
+    if (is_engine && engine)
+        snprintf(name, sizeof name, "engine%d", engine + 1);
+    else
+        snprintf(name, sizeof name, "%s", is_engine ? "engine" : which ? "gateway" : "redis");
+    snprintf(log, sizeof log, "%s/%s.log", p->logs, name);
+    *out = (struct child_options){.name = arena_strndup(text, name, strlen(name)),
                                   .log_path = arena_strndup(text, log, strlen(log))};
     struct args a = {out, text, 0};
     if (which == UP_REDIS) redis_args(p, &a);
-    if (which == UP_ENGINE) engine_args(p, &a);
+    if (is_engine) engine_args(p, engine, &a);
     if (which == UP_GATEWAY) gateway_args(p, &a);
     return true;
 }

@@ -7,13 +7,15 @@
 #include "base/mem.h"
 #include "up/child.h"
 
+enum { UP_ENGINES_MAX = 8 };
 struct up_plan {
     struct conf *conf;
     char self[512];            /* this executable */
     char data[400], logs[420]; /* folders */
     char redis_socket[420], pid_path[420];
     char host[64];
-    int port, engine_port; /* engine_port 0 = no engine of our own */
+    int port, n_engines; /* n_engines 0 = no engine of our own */
+    int engine_ports[UP_ENGINES_MAX];
     bool own_redis, detach;
     int lock_fd;
 };
@@ -24,7 +26,12 @@ MUST enum err up_plan_read(struct up_plan *p, int argc, char **argv, struct buf 
 MUST enum err up_plan_prepare(struct up_plan *p, struct errmsg *e);
 void up_plan_fini(struct up_plan *p);
 /* Argument lists; strings are kept in text (whose bytes must not move: reserve through buf max before). */
-enum { UP_REDIS, UP_ENGINE, UP_GATEWAY, UP_CHILDREN };
+enum {
+    UP_REDIS,
+    UP_ENGINE, /* the first of UP_ENGINES_MAX */
+    UP_GATEWAY = UP_ENGINE + UP_ENGINES_MAX,
+    UP_CHILDREN
+};
 /* False: this one is not started under this plan. */
 bool up_plan_child(const struct up_plan *p, int which, struct child_options *out,
                    struct arena *text);

@@ -8,7 +8,7 @@
 
 #include "engine/backend/kv.h"
 
-enum { BLOCKS_MAX = ATTEND_PART, FULL_BLOCK = 16 };
+enum { BLOCKS_MAX = ATTEND_SLOTS, FULL_BLOCK = 16 };
 
 /* Up to 12 queries that share a KV head and a sequence. */
 struct tile {
@@ -47,7 +47,9 @@ struct work {
     float q_step[ATTEND_QUERIES_MAX];
     float score[ATTEND_QUERIES_MAX * ATTEND_SCORE_STRIDE];
     const void *block[BLOCKS_MAX];
-    int32_t from[ATTEND_QUERIES_MAX], to[ATTEND_QUERIES_MAX];
+    int32_t from[ATTEND_QUERIES_MAX], last[ATTEND_QUERIES_MAX], to[ATTEND_QUERIES_MAX];
+    struct attend_path path[ATTEND_QUERIES_MAX]; /* of the tile's rows */
+    const struct attend_path *path_of[ATTEND_QUERIES_MAX];
 };
 
 /* What one pass leaves, and what merging keeps. */
@@ -121,17 +123,48 @@ static void load_queries(const struct attention_job *job, const struct tile *t, 
                 for (int d = 0; d < job->head_dim; d++)
                     w->q[d * n + i] = q[d] * job->scale;
             w->from[i] = first_of(job, t->row + r);
-            w->to[i] = last_of(job, t->row + r);
+            w->last[i] = last_of(job, t->row + r);
         }
+}
+
+/* What of a row's path lies in the pass over positions first..end-1; returns where the last of it lies, -1: nothing does. */
+static int cut_path(const struct kv_tree *tree, int row, int first, int end,
+                    struct attend_path *path)
+{
+    int pos = tree->from[row];
+    path->n = path->from = 0;
+    for (uint64_t left = tree->mask[row]; left && pos < end; left &= left - 1, pos++) {
+        if (pos < first) continue;
+        if (!path->n) path->from = pos - first;
+        path->slot[path->n++] = (int16_t)(tree->from[row] + __builtin_ctzll(left) - first);
+    }
+    return path->n ? first + path->slot[path->n - 1] : -1;
+}
+
+/* The paths of the tile's rows in a pass; returns the last place that is looked at, at least `last`. */
+static int cut_paths(const struct attention_job *job, const struct tile *t, int first, int last,
+                     struct work *w)
+{
+    for (int r = 0; r < t->n_rows; r++) {
+        int place =
+            cut_path(job->rows->tree, t->row + r, first, first + job->part_tokens, &w->path[r]);
+        if (place > last) last = place;
+        for (int h = 0; h < t->n_heads; h++)
+            w->path_of[r * t->n_heads + h] = &w->path[r];
+    }
+    return last;
 }
 
 static void run_part(const struct attention_job *job, const struct tile *t, int part_i,
                      struct work *w, struct state *s)
 {
-    int first = part_i * job->part_tokens, last = -1;
-    for (int r = 0; r < t->n_rows; r++)
-        if (last_of(job, t->row + r) > last) last = last_of(job, t->row + r);
-    if (last > first + job->part_tokens - 1) last = first + job->part_tokens - 1;
+    int first = part_i * job->part_tokens, end = first + job->part_tokens, last = -1;
+    bool tree = job->kv && job->rows->tree;
+    for (int i = 0; i < t->n_rows * t->n_heads; i++) {
+        w->to[i] = w->last[i] < end ? w->last[i] : end - 1;
+        if (w->to[i] > last) last = w->to[i];
+    }
+    if (tree) last = cut_paths(job, t, first, last, w);
     int n_blocks = (last - first) / job->block_tokens + 1;
     for (int b = 0; b < n_blocks; b++)
         w->block[b] = block_of(job, t->row, t->kv_head, first / job->block_tokens + b);
@@ -145,6 +178,7 @@ static void run_part(const struct attention_job *job, const struct tile *t, int 
                        .q_step = w->q_step,
                        .from = w->from,
                        .to = w->to,
+                       .path = tree ? w->path_of : NULL,
                        .softcap = job->softcap,
                        .score = w->score,
                        .score_stride = ATTEND_SCORE_STRIDE,
@@ -288,6 +322,17 @@ static void run_attention(struct attention_job *job, int n_rows)
     merge_parts(job);
 }
 
+static void check_tree(const struct kv_rows *rows)
+{
+    const struct kv_tree *t = rows->tree;
+    for (int i = 0; i < rows->n_rows; i++) {
+        int depth = __builtin_popcountll(t->mask[i]);
+        ASSERT(t->from[i] >= 1 && rows->pos[i] == t->from[i] + depth - 1);
+        ASSERT(t->slot[i] ==
+               (depth ? t->from[i] + 63 - __builtin_clzll(t->mask[i]) : rows->pos[i]));
+    }
+}
+
 void backend_attention(struct backend *be, const struct kv *kv, const struct kv_rows *rows,
                        const struct attention *p)
 {
@@ -299,6 +344,8 @@ void backend_attention(struct backend *be, const struct kv *kv, const struct kv_
     }
     for (int i = 0; i < rows->n_rows; i++)
         ASSERT(rows->pos[i] >= 0);
+    ASSERT(!rows->tree || kv->o.block_tokens <= KV_TREE_NODES);
+    if (rows->tree) check_tree(rows);
     struct attention_job job = {.be = be,
                                 .n_heads = p->n_heads,
                                 .n_kv_heads = kv->o.n_kv_heads,

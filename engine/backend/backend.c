@@ -2,6 +2,7 @@
  * lacks instead of falling back in silence. Threading: see backend.h. */
 #define _GNU_SOURCE
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #if defined(__x86_64__)
@@ -44,7 +45,7 @@ static enum err pick(const char *isa, const struct kernels **out, struct errmsg 
     return err_set(e, ERR_INVALID, "%s \"%s\": scalar, avx2 and avx512 are known", from, isa);
 }
 
-static int cores(void)
+int backend_cores(void)
 {
     cpu_set_t set;
     int n = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
@@ -56,7 +57,8 @@ enum err backend_open(struct backend **out, const struct backend_options *opt, s
     *out = NULL;
     const struct kernels *k = NULL;
     const struct device_ops *ops = NULL;
-    enum err err = device_find(opt->device, &ops, e);
+    int index;
+    enum err err = device_find(opt->device, &ops, &index, e);
     if (!err && ops && opt->exact)
         err = err_set(e, ERR_UNSUPPORTED, "exact arithmetic runs on the CPU only");
     if (!err) err = pick(opt->isa, &k, e);
@@ -65,8 +67,9 @@ enum err backend_open(struct backend **out, const struct backend_options *opt, s
     be->k = k;
     be->exact = opt->exact;
     be->ops = ops;
-    err = pool_new(&be->pool, opt->n_threads == 0 ? cores() : opt->n_threads, e);
-    if (!err && ops) err = ops->open(&be->device, e);
+    err = pool_new(&be->pool, opt->n_threads == 0 ? backend_cores() : opt->n_threads, e);
+    if (!err && ops) err = ops->open(&be->device, index, opt->products, e);
+    if (!err && ops) snprintf(be->device_name, sizeof be->device_name, "%s:%d", ops->name, index);
     if (err) {
         pool_free(be->pool);
         mem_free(be);
@@ -82,8 +85,10 @@ void backend_close(struct backend *be)
     if (be->ops) be->ops->close(be->device);
     pool_free(be->pool);
     weight_arena_free_all(be);
-    struct scratch *all[] = {&be->act_q, &be->act_d, &be->act_s,  &be->act_neg, &be->act_outliers,
-                             &be->act_f, &be->part,  &be->kv_f32, &be->tiles,   &be->segments};
+    struct scratch *all[] = {&be->act_q,    &be->act_d,        &be->act_s,      &be->act_neg,
+                             &be->act_step, &be->act_outliers, &be->act_f,      &be->cuts,
+                             &be->act_q16,  &be->act_neg16,    &be->act_step16, &be->pairs,
+                             &be->part,     &be->kv_f32,       &be->tiles,      &be->segments};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         scratch_free(all[i]);
     for (int i = 0; i < POOL_THREADS_MAX; i++)

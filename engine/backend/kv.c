@@ -7,7 +7,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "base/mem.h"
 
 enum { BLOCK_TOKENS_MAX = 256, ROWS_PER_TASK = 16 };
@@ -89,8 +88,6 @@ enum err kv_new(struct kv **out, struct backend *be, const struct kv_options *o,
         return err_set(e, ERR_FULL, "no memory for %d KV blocks of %d tokens (%zu bytes)",
                        o->n_blocks, o->block_tokens, want);
     }
-    if (!mem_populate(kv->p, kv->bytes + KV_SLACK_BYTES))
-        log_warn("backend", "the KV cache's memory is taken as it is used");
     *out = kv;
     return OK;
 }
@@ -107,6 +104,7 @@ void kv_free(struct kv *kv)
 
 void kv_touch(struct kv *kv, int part, int n_parts)
 {
+    if (kv->device) return; /* its maker gives memory at once */
     size_t from = kv->bytes / (size_t)n_parts * (size_t)part,
            to = part + 1 < n_parts ? kv->bytes / (size_t)n_parts * ((size_t)part + 1)
                                    : kv->bytes + KV_SLACK_BYTES;
@@ -153,6 +151,35 @@ void kv_copy(struct kv *kv, int dst_block, int src_block, int n_tokens)
                     memcpy(dst + at, src + at, (size_t)n_tokens * p.unit);
             }
         }
+}
+
+static void move_token(struct kv *kv, const struct kv_move *m)
+{
+    size_t from = (size_t)m->src_at, to = (size_t)m->dst_at;
+    for (int layer = 0; layer < kv->o.n_layers; layer++)
+        for (int h = 0; h < kv->o.n_kv_heads; h++) {
+            uint8_t *dst = kv_head(kv, layer, m->dst_block, h);
+            const uint8_t *src = kv_head(kv, layer, m->src_block, h);
+            for (int i = 0; i < kv->layout.n_planes; i++) {
+                struct kv_plane p = kv->layout.plane[i];
+                for (size_t row = 0, at = p.at; row < p.rows; row++, at += p.row_bytes)
+                    memcpy(dst + at + to * p.unit, src + at + from * p.unit, p.unit);
+            }
+        }
+}
+
+void kv_move_tokens(struct kv *kv, const struct kv_move *moves, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const struct kv_move *m = &moves[i];
+        check_block(kv, m->dst_block);
+        check_block(kv, m->src_block);
+        ASSERT(m->dst_at >= 0 && m->dst_at < kv->o.block_tokens && m->src_at >= 0 &&
+               m->src_at < kv->o.block_tokens);
+        ASSERT(m->dst_block != m->src_block || m->dst_at != m->src_at);
+        if (!kv->device) move_token(kv, m);
+    }
+    if (kv->device && n) kv->be->ops->kv_move(kv->be->device, kv->device, moves, n);
 }
 
 static const char *const lanes_1[KV_TYPES] = {
@@ -291,15 +318,16 @@ static void store_row(const struct store_job *job, int i)
     const struct kv *kv = job->kv;
     const struct rope_store *p = job->p;
     const struct kernels *k = job->be->k;
-    int pos = job->rows->pos[i], bt = kv->o.block_tokens, n = kv->o.head_dim;
-    ASSERT(pos >= 0);
-    int block = job->rows->block_table[job->rows->seq[i]][pos / bt];
+    int pos = job->rows->pos[i], bt = kv->o.block_tokens, n = kv->o.head_dim,
+        place = job->rows->tree ? job->rows->tree->slot[i] : pos;
+    ASSERT(pos >= 0 && place >= pos);
+    int block = job->rows->block_table[job->rows->seq[i]][place / bt];
     check_block(kv, block);
     struct rope_row r = rotation_of(job, pos);
     if (p->rope || p->spread) turn_queries(job, i, &r);
     for (int h = 0; h < kv->o.n_kv_heads; h++) {
         size_t at = ((size_t)i * (size_t)kv->o.n_kv_heads + (size_t)h) * (size_t)n,
-               slot = (size_t)(pos % bt);
+               slot = (size_t)(place % bt);
         float turned[ATTEND_HEAD_MAX];
         const float *x = p->k + at;
         if (p->rope) {

@@ -2,7 +2,8 @@
  * claimer whether the task exists in whatever job is open at that instant, so a thread that slept through the end of a job
  * can never run a task of it, and the job's fn and arg are read only under a valid claim (they are stable until that
  * task is counted done). Rejected: static halves with a spin barrier; one descheduled thread then stalls every step
- * (3-15 times slower beside a busy neighbour). Linux futexes; spins are bounded by the clock. */
+ * (3-15 times slower beside a busy neighbour). Where a neighbour still costs more than the helpers bring, the caller works alone for a
+ * while (alone.h). Linux futexes; spins are bounded by the clock. */
 #define _GNU_SOURCE
 #include "engine/backend/pool.h"
 
@@ -16,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/backend/alone.h"
 
 enum { SPIN_US = 20, SPINS_PER_LOOK = 32, CACHE_LINE = 64 };
 
@@ -40,6 +42,7 @@ struct pool {
     void (*fn)(void *arg, int task_i, int thread_i);
     void *arg;
     int n_threads;
+    struct alone alone; /* the caller's */
     struct worker worker[POOL_THREADS_MAX];
 };
 
@@ -171,7 +174,8 @@ void pool_run(struct pool *p, int n_tasks, void (*fn)(void *arg, int task_i, int
               void *arg)
 {
     ASSERT(n_tasks >= 0);
-    if (n_tasks <= 1 || p->n_threads == 1) {
+    uint64_t start = p->n_threads > 1 && n_tasks > 1 ? clock_us() : 0;
+    if (!start || alone_now(&p->alone, start)) {
         for (int i = 0; i < n_tasks; i++)
             fn(arg, i, 0);
         return;
@@ -183,5 +187,8 @@ void pool_run(struct pool *p, int n_tasks, void (*fn)(void *arg, int task_i, int
     atomic_fetch_add(&p->epoch, 1);
     if (atomic_load(&p->sleepers)) futex_wake(&p->epoch, n_tasks - 1);
     work(p, 0);
+    uint64_t worked = clock_us();
     wait_done(p, (uint32_t)n_tasks);
+    uint64_t end = clock_us();
+    alone_note(&p->alone, end, worked - start, end - worked);
 }

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/half.h"
 
 /* Ids as stored in GGUF files. */
 enum tensor_type {
@@ -24,6 +25,8 @@ enum tensor_type {
     TENSOR_Q6_K = 14,
     TENSOR_BF16 = 30,
 };
+/* The quantised ones among them. */
+#define EACH_QUANT(X) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q4_K) X(Q5_K) X(Q6_K)
 
 /* Any number may be asked; only the ids above are known. */
 bool tensor_type_known(uint32_t id);
@@ -38,10 +41,5 @@ size_t tensor_row_bytes(enum tensor_type t, int64_t n);
 void dequantise_row(enum tensor_type t, const void *row, float *out, int64_t n);
 /* The other way, for tests and for making small models: plain nearest rounding, no search for better scales. Every known type. */
 void quantise_row(enum tensor_type t, const float *x, void *row, int64_t n);
-
-float f16_to_f32(uint16_t h);
-uint16_t f32_to_f16(float f); /* nearest even; overflow becomes infinity, NaN stays NaN */
-float bf16_to_f32(uint16_t h);
-uint16_t f32_to_bf16(float f);
 
 #endif

@@ -16,7 +16,10 @@ struct quant_block {
 
 bool quant_is_float(enum tensor_type t); /* F32, F16, BF16: no blocks of 32 */
 int quant_offset(enum tensor_type t);    /* what is taken off q: 8, 16, 32, 128 or 0 */
-bool quant_has_min(enum tensor_type t);  /* Q4_1, Q5_1, Q4_K, Q5_K */
+static inline bool quant_has_min(enum tensor_type t)
+{
+    return t == TENSOR_Q4_1 || t == TENSOR_Q5_1 || t == TENSOR_Q4_K || t == TENSOR_Q5_K;
+}
 /* Elements 32*run .. 32*run+31 of a row of a type that is not float. */
 void quant_unpack(enum tensor_type t, const void *row, int64_t run, struct quant_block *out);
 void quant_values(enum tensor_type t, const struct quant_block *b, float out[QUANT_RUN]);

@@ -1,5 +1,7 @@
 /* rows.c - operations on rows of plain numbers: embedding look-up, norms, sums. Small calls run on the caller alone.
  * Threading: see backend.h. */
+#include <string.h>
+
 #include "engine/backend/room.h"
 
 enum { TASK_ELEMENTS = 16384 };
@@ -34,7 +36,11 @@ static void embed_task(void *arg, int task_i, int thread_i)
     float *tmp = (float *)job->be->thread[thread_i].p;
     for (int i = task_i * job->rows_per_task; i < task_end(job, task_i); i++) {
         float *out = job->out + (size_t)i * (size_t)job->n;
-        weight_row(job->table, job->id[i], job->accumulate ? tmp : out);
+        if (job->id[i] == job->table->n_out) {
+            if (!job->accumulate) memset(out, 0, (size_t)job->n * sizeof *out);
+            continue;
+        }
+        weight_row(job->table, 0, job->id[i], job->accumulate ? tmp : out);
         if (job->accumulate)
             for (int j = 0; j < job->n; j++)
                 out[j] += tmp[j];

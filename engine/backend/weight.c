@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "engine/backend/quant_unpack.h"
 #include "engine/backend/room.h"
 
 /* Weights are cut from big mappings, so that a small matrix does not take a whole huge page of its own. */
@@ -14,7 +15,7 @@ struct weight_arena {
     size_t bytes, used;
     int live;
 };
-enum { ARENA_STEP_BYTES = 64 << 20, ALIGN = 64, DIM_MAX = 1 << 24 };
+enum { ARENA_STEP_BYTES = 64 << 20, ALIGN = 64, DIM_MAX = 1 << 24, R = PANEL_ROWS };
 
 static uint8_t *arena_take(struct backend *be, size_t n, struct weight_arena **from)
 {
@@ -54,7 +55,7 @@ bool packing_is_float(enum packing p)
 
 static enum packing packing_of(const struct backend *be, enum tensor_type t)
 {
-    if (!be->k->panel_rows) return PACK_ROWS;
+    if (!be->k->panels) return PACK_ROWS;
     if (be->exact) return PACK_F32;
     switch (t) {
     case TENSOR_F32:
@@ -63,22 +64,10 @@ static enum packing packing_of(const struct backend *be, enum tensor_type t)
         return PACK_F16;
     case TENSOR_BF16:
         return PACK_BF16;
-    case TENSOR_Q4_0:
-        return PACK_Q4_0;
-    case TENSOR_Q4_1:
-        return PACK_Q4_1;
-    case TENSOR_Q5_0:
-        return PACK_Q5_0;
-    case TENSOR_Q5_1:
-        return PACK_Q5_1;
-    case TENSOR_Q8_0:
-        return PACK_Q8_0;
-    case TENSOR_Q4_K:
-        return PACK_Q4_K;
-    case TENSOR_Q5_K:
-        return PACK_Q5_K;
-    case TENSOR_Q6_K:
-        return PACK_Q6_K;
+#define ONE_PACKING(k)                                                                             \
+    case TENSOR_##k:                                                                               \
+        return PACK_##k;
+        EACH_QUANT(ONE_PACKING)
     }
     ASSERT(!"unknown tensor type");
     return PACK_ROWS;
@@ -94,7 +83,7 @@ static size_t round_line(size_t n)
     return (n + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static void lay_out(struct weight *w, int panel_rows)
+static void lay_out(struct weight *w)
 {
     if (w->packing == PACK_ROWS) {
         w->panel_rows = 1;
@@ -102,9 +91,9 @@ static void lay_out(struct weight *w, int panel_rows)
         w->panel_bytes = tensor_row_bytes(w->type, w->n_in);
         return;
     }
-    size_t rows = (size_t)panel_rows, runs = (size_t)w->n_in / QUANT_RUN;
-    w->panel_rows = panel_rows;
-    w->n_panels = (w->n_out + panel_rows - 1) / panel_rows;
+    size_t rows = PANEL_ROWS, runs = (size_t)w->n_in / QUANT_RUN;
+    w->panel_rows = PANEL_ROWS;
+    w->n_panels = (w->n_out + PANEL_ROWS - 1) / PANEL_ROWS;
     if (packing_is_float(w->packing)) {
         w->panel_bytes = round_line((size_t)w->n_in * rows * float_bytes(w->packing));
         return;
@@ -118,17 +107,20 @@ size_t weight_bytes_planned(enum tensor_type type, int n_out, int n_in)
 {
     if (!tensor_type_known((uint32_t)type)) return 0;
     const struct backend widest = {.k = &kernels_avx512};
-    struct weight w = {
-        .type = type, .packing = packing_of(&widest, type), .n_out = n_out, .n_in = n_in};
-    lay_out(&w, kernels_avx512.panel_rows);
+    struct weight w = {.type = type,
+                       .packing = packing_of(&widest, type),
+                       .n_mats = 1,
+                       .n_out = n_out,
+                       .n_in = n_in};
+    lay_out(&w);
     return weight_bytes(&w);
 }
 
-void weight_panel(const struct weight *w, int panel_i, struct panel *out)
+void weight_panel(const struct weight *w, int mat, int panel_i, struct panel *out)
 {
-    *out = (struct panel){.p = w->panels + (size_t)panel_i * w->panel_bytes,
-                          .n_runs = w->n_in / QUANT_RUN,
-                          .n_in = w->n_in};
+    size_t at = (size_t)mat * (size_t)w->n_panels + (size_t)panel_i;
+    *out = (struct panel){
+        .p = w->panels + at * w->panel_bytes, .n_runs = w->n_in / QUANT_RUN, .n_in = w->n_in};
 }
 
 /* ---- one run of one row in a panel ---- */
@@ -148,12 +140,11 @@ static void store32(uint8_t *p, uint32_t v)
     memcpy(p, &v, 4);
 }
 
-static void put_run(const struct weight *w, uint8_t *panel, int r, int run,
-                    const struct quant_block *b)
+QUANT_INLINE void put_run(const enum packing k, uint8_t *panel, int r, int run,
+                          const struct quant_block *b)
 {
-    struct run_bytes size = run_bytes(w->packing);
-    int R = w->panel_rows;
-    struct panel_run at = panel_run(w->packing, R, panel, run);
+    const struct run_bytes size = run_bytes(k);
+    struct panel_run at = panel_run(k, panel, run);
     uint8_t *q = panel + (at.q - panel), *high = panel + (at.high - panel);
     uint8_t *scale = panel + (at.scale - panel), *super = panel + (at.super - panel);
     uint32_t bits[2] = {0, 0};
@@ -169,7 +160,7 @@ static void put_run(const struct weight *w, uint8_t *panel, int r, int run,
     }
     for (int i = 0; i < size.high / 4; i++)
         store32(high + i * 4 * R + 4 * r, bits[i]);
-    if (is_k(w->packing)) {
+    if (is_k(k)) {
         scale[r] = b->sc[0];
         scale[R + r] = b->sc[1];
         memcpy(super + 2 * r, &b->d, 2);
@@ -180,12 +171,45 @@ static void put_run(const struct weight *w, uint8_t *panel, int r, int run,
     }
 }
 
+/* Everything about the type is known to the compiler: 4 to 6 times as fast as one loop for all types. */
+QUANT_INLINE void pack_runs(const enum tensor_type t, const enum packing k, const int n_runs,
+                            const uint8_t *row, uint8_t *panel, int r)
+{
+    const int per = is_k(k) ? 8 : 1;
+    const size_t block = tensor_type_bytes(t);
+    struct quant_block b;
+    for (int run = 0; run < n_runs; run++) {
+        quant_unpack_block(t, row + (size_t)(run / per) * block, run % per, &b);
+        put_run(k, panel, r, run, &b);
+    }
+}
+
+#define ONE_PACKER(k)                                                                              \
+    static void pack_##k(int n_runs, const uint8_t *row, uint8_t *panel, int r)                    \
+    {                                                                                              \
+        pack_runs(TENSOR_##k, PACK_##k, n_runs, row, panel, r);                                    \
+    }
+EACH_QUANT(ONE_PACKER)
+
+static void pack_quant_row(const struct weight *w, uint8_t *panel, int r, const uint8_t *row)
+{
+    int n_runs = w->n_in / QUANT_RUN;
+    switch (w->packing) {
+#define CASE_PACKER(k)                                                                             \
+    case PACK_##k:                                                                                 \
+        pack_##k(n_runs, row, panel, r);                                                           \
+        return;
+        EACH_QUANT(CASE_PACKER)
+    default:
+        ASSERT(!"not an integer packing");
+    }
+}
+
 static void get_run(const struct weight *w, const uint8_t *panel, int r, int run,
                     struct quant_block *b)
 {
     struct run_bytes size = run_bytes(w->packing);
-    int R = w->panel_rows;
-    struct panel_run at = panel_run(w->packing, R, panel, run);
+    struct panel_run at = panel_run(w->packing, panel, run);
     const uint8_t *q = at.q, *high = at.high, *scale = at.scale, *super = at.super;
     memset(b, 0, sizeof *b);
     for (int e = 0; e < QUANT_RUN; e++) {
@@ -212,7 +236,6 @@ static void get_run(const struct weight *w, const uint8_t *panel, int r, int run
 static void pack_float_row(const struct weight *w, uint8_t *panel, int r, const uint8_t *row,
                            float *tmp)
 {
-    int R = w->panel_rows;
     if (w->packing == PACK_F32) {
         dequantise_row(w->type, row, tmp, w->n_in);
         for (int i = 0; i < w->n_in; i++)
@@ -237,44 +260,64 @@ static void pack_task(void *arg, int task_i, int thread_i)
     size_t row_bytes = tensor_row_bytes(w->type, w->n_in);
     float *tmp = (float *)job->be->thread[thread_i].p;
     int end = (task_i + 1) * job->panels_per_task;
-    for (int i = task_i * job->panels_per_task; i < end && i < w->n_panels; i++) {
+    for (int i = task_i * job->panels_per_task; i < end && i < w->n_panels * w->n_mats; i++) {
         uint8_t *panel = w->panels + (size_t)i * w->panel_bytes;
-        for (int r = 0; r < w->panel_rows && i * w->panel_rows + r < w->n_out; r++) {
-            const uint8_t *row = job->bytes + (size_t)(i * w->panel_rows + r) * row_bytes;
-            struct quant_block b;
+        int first = i % w->n_panels * w->panel_rows;
+        const uint8_t *rows =
+            job->bytes + ((size_t)(i / w->n_panels) * (size_t)w->n_out + (size_t)first) * row_bytes;
+        for (int r = 0; r < w->panel_rows && first + r < w->n_out; r++) {
+            const uint8_t *row = rows + (size_t)r * row_bytes;
             if (w->packing == PACK_ROWS)
                 memcpy(panel, row, row_bytes);
             else if (packing_is_float(w->packing))
                 pack_float_row(w, panel, r, row, tmp);
             else
-                for (int run = 0; run < w->n_in / QUANT_RUN; run++) {
-                    quant_unpack(w->type, row, run, &b);
-                    put_run(w, panel, r, run, &b);
-                }
+                pack_quant_row(w, panel, r, row);
         }
     }
 }
 
-enum err weight_new(struct weight **out, struct backend *be, enum tensor_type type, int n_out,
-                    int n_in, const void *bytes, struct errmsg *e)
+static enum err check_shape(enum tensor_type type, int n_mats, int n_out, int n_in,
+                            struct errmsg *e)
 {
-    *out = NULL;
     if (!tensor_type_known((uint32_t)type))
         return err_set(e, ERR_UNSUPPORTED, "tensor type %u (%s) cannot be computed with",
                        (unsigned)type, tensor_type_name((uint32_t)type));
     if (n_out < 1 || n_in < 1 || n_out > DIM_MAX || n_in > DIM_MAX)
         return err_set(e, ERR_INVALID, "a matrix of %d x %d: sides between 1 and %d work", n_out,
                        n_in, DIM_MAX);
+    if (n_mats < 1 || n_mats > DIM_MAX / n_out)
+        return err_set(e, ERR_INVALID, "%d matrices of %d rows: 1 to %d rows in all work", n_mats,
+                       n_out, DIM_MAX);
     if (n_in % tensor_type_block(type))
         return err_set(e, ERR_INVALID, "rows of %d elements in %s: a multiple of %d is needed",
                        n_in, tensor_type_name((uint32_t)type), tensor_type_block(type));
+    return OK;
+}
+
+enum err weight_new(struct weight **out, struct backend *be, enum tensor_type type, int n_out,
+                    int n_in, const void *bytes, struct errmsg *e)
+{
+    struct weight_shape one = {type, 1, n_out, n_in};
+    return weight_new_stack(out, be, &one, bytes, e);
+}
+
+enum err weight_new_stack(struct weight **out, struct backend *be, const struct weight_shape *s,
+                          const void *bytes, struct errmsg *e)
+{
+    *out = NULL;
+    enum err code = check_shape(s->type, s->n_mats, s->n_out, s->n_in, e);
+    if (code) return code;
     struct weight *w = xcalloc(1, sizeof *w);
-    *w = (struct weight){
-        .type = type, .packing = packing_of(be, type), .n_out = n_out, .n_in = n_in};
-    if (be->ops) {
+    *w = (struct weight){.type = s->type,
+                         .packing = packing_of(be, s->type),
+                         .n_mats = s->n_mats,
+                         .n_out = s->n_out,
+                         .n_in = s->n_in};
+    if (be->ops) { /* rows one after the other: a matrix begins where the rows before it end */
         w->be = be;
-        enum err code = be->ops->weight_new(be->device, &w->device, type, n_out, n_in, bytes,
-                                            &w->device_bytes, e);
+        code = be->ops->weight_new(be->device, &w->device, s->type, s->n_mats * s->n_out, s->n_in,
+                                   bytes, &w->device_bytes, e);
         if (code) {
             mem_free(w);
             return code;
@@ -282,18 +325,18 @@ enum err weight_new(struct weight **out, struct backend *be, enum tensor_type ty
         *out = w;
         return OK;
     }
-    lay_out(w, be->k->panel_rows);
-    w->panels = arena_take(be, (size_t)w->n_panels * w->panel_bytes, &w->arena);
+    lay_out(w);
+    w->panels = arena_take(be, weight_bytes(w), &w->arena);
     if (!w->panels) {
         size_t want = weight_bytes(w);
         mem_free(w);
         return err_set(e, ERR_FULL, "no memory for a matrix of %zu bytes", want);
     }
     for (int i = 0; i < pool_threads(be->pool); i++)
-        scratch_need(&be->thread[i], (size_t)n_in * 4);
-    struct pack_job job = {be, w, bytes, 1 + w->n_panels / 256};
-    pool_run(be->pool, (w->n_panels + job.panels_per_task - 1) / job.panels_per_task, pack_task,
-             &job);
+        scratch_need(&be->thread[i], (size_t)s->n_in * 4);
+    int n_panels = w->n_panels * w->n_mats;
+    struct pack_job job = {be, w, bytes, 1 + n_panels / 256};
+    pool_run(be->pool, (n_panels + job.panels_per_task - 1) / job.panels_per_task, pack_task, &job);
     *out = w;
     return OK;
 }
@@ -318,18 +361,20 @@ int weight_n_in(const struct weight *w)
 }
 size_t weight_bytes(const struct weight *w)
 {
-    return w->device ? w->device_bytes : (size_t)w->n_panels * w->panel_bytes;
+    return w->device ? w->device_bytes : (size_t)w->n_mats * (size_t)w->n_panels * w->panel_bytes;
 }
 
-void weight_row(const struct weight *w, int row_i, float *out)
+void weight_row(const struct weight *w, int mat, int row_i, float *out)
 {
-    ASSERT(row_i >= 0 && row_i < w->n_out);
+    ASSERT(row_i >= 0 && row_i < w->n_out && mat >= 0 && mat < w->n_mats);
+    struct panel p;
+    weight_panel(w, mat, row_i / w->panel_rows, &p);
     int r = row_i % w->panel_rows;
-    const uint8_t *panel = w->panels + (size_t)(row_i / w->panel_rows) * w->panel_bytes;
+    const uint8_t *panel = p.p;
     if (w->packing == PACK_ROWS) {
         dequantise_row(w->type, panel, out, w->n_in);
     } else if (packing_is_float(w->packing)) {
-        size_t at = (size_t)r, R = (size_t)w->panel_rows;
+        size_t at = (size_t)r;
         uint16_t h;
         for (int i = 0; i < w->n_in; i++, at += R) {
             if (w->packing == PACK_F32) {

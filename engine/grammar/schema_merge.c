@@ -24,22 +24,15 @@ enum err schema_without(struct schema_build *b, const json_t *schema, const char
 }
 
 /* --- references */
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9'                 ? c - '0'
-           : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
-                                                : -1;
-}
-
 /* One part of a JSON pointer in a URI: %xx, then ~1 and ~0. */
 static struct str unescape(struct str part, struct buf *out)
 {
     buf_clear(out);
     for (size_t i = 0; i < part.n; i++) {
         char c = part.p[i];
-        if (c == '%' && i + 2 < part.n && hex_digit(part.p[i + 1]) >= 0 &&
-            hex_digit(part.p[i + 2]) >= 0) {
-            c = (char)(hex_digit(part.p[i + 1]) * 16 + hex_digit(part.p[i + 2]));
+        if (c == '%' && i + 2 < part.n && hex_value(part.p[i + 1]) >= 0 &&
+            hex_value(part.p[i + 2]) >= 0) {
+            c = (char)(hex_value(part.p[i + 1]) * 16 + hex_value(part.p[i + 2]));
             i += 2;
         }
         bool tilde = c == '~' && i + 1 < part.n;

@@ -2,9 +2,20 @@
 #include "engine/model/arch.h"
 
 static const struct model_arch archs[] = {
-    {.name = "llama"},
+    {.name = "llama", .experts = EXPERTS_MAYBE, .experts_sum_to_1 = true},
     {.name = "qwen2", .half_split = true, .qkv_bias = true},
+    {.name = "qwen2moe",
+     .half_split = true,
+     .qkv_bias = true,
+     .experts = EXPERTS_ALWAYS,
+     .shared_expert = true},
     {.name = "qwen3", .half_split = true, .qk_norm = true},
+    {.name = "qwen3moe",
+     .half_split = true,
+     .qk_norm = true,
+     .experts = EXPERTS_ALWAYS,
+     .experts_sum_to_1 = true},
+    {.name = "olmoe", .half_split = true, .qk_norm_wide = true, .experts = EXPERTS_ALWAYS},
     {.name = "gemma2",
      .half_split = true,
      .post_norms = true,
@@ -37,5 +48,5 @@ const struct model_arch *model_arch_find(struct str name)
 
 const char *model_arch_names(void)
 {
-    return "llama, qwen2, qwen3, gemma2 and gemma3";
+    return "llama, qwen2, qwen2moe, qwen3, qwen3moe, olmoe, gemma2 and gemma3";
 }

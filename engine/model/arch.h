@@ -1,8 +1,8 @@
 /* arch.h - in what the decoder architectures differ from llama: one row each, read by the plan and by the forward pass.
  * A new architecture is a row here plus whatever no other row needed before. Threading: constant data.
- * Sources: Touvron et al. 2023 (llama); Qwen2 report 2024; Qwen3 report 2025 (QK norm); Gemma 2 report 2024 (four norms,
- * soft caps, alternating windows); Gemma 3 report 2025 (5 local : 1 global layers, two rope bases). Key names: the GGUF
- * specification (ggml project, docs/gguf.md) and what its converters write. */
+ * Sources: Touvron et al. 2023 (llama); Jiang et al. 2024 (Mixtral); Qwen2 report 2024; Muennighoff et al. 2024 (OLMoE); Qwen3
+ * report 2025 (QK norm); Gemma 2 report 2024 (four norms, soft caps, alternating windows); Gemma 3 report 2025 (5 local : 1 global
+ * layers, two rope bases). Key names: the GGUF specification (ggml project, docs/gguf.md) and what its converters write. */
 #ifndef DEJA_ENGINE_MODEL_ARCH_H
 #define DEJA_ENGINE_MODEL_ARCH_H
 #include "base/str.h"
@@ -12,6 +12,14 @@ struct model_arch {
     bool half_split;   /* rope turns pairs (i, i + dims/2) instead of (2i, 2i + 1) */
     bool qkv_bias;     /* attn_{q,k,v}.bias must be there (where false they may) */
     bool qk_norm;      /* RMS norm of every head of q and k before rope */
+    bool qk_norm_wide; /* RMS norm of all of q and of all of k instead */
+    enum {
+        EXPERTS_NONE,
+        EXPERTS_MAYBE,
+        EXPERTS_ALWAYS
+    } experts;             /* whether feed-forwards are mixtures */
+    bool experts_sum_to_1; /* the weights of the chosen experts do, when the file does not say */
+    bool shared_expert;    /* one more expert that every row passes, behind a gate of its own */
     bool post_norms;   /* what attention and feed-forward give is normalised before it is added */
     bool gelu;         /* feed-forward gate: GELU (tanh) instead of SiLU */
     bool embed_scaled; /* embeddings times sqrt(n_embd) */

@@ -355,6 +355,7 @@ static enum err parse(struct gguf *g, struct errmsg *e)
     if (!g->pairs || !g->tensors)
         return err_set(e, ERR_FULL, "no memory for the file's table of contents");
     if ((code = read_pairs(g, &r, e))) return code;
+    g->metadata_end = (size_t)(r.p - g->bytes);
     return read_tensors(g, &r, e);
 }
 
@@ -408,6 +409,15 @@ void gguf_close(struct gguf *g)
     mem_free(g->pairs);
     mem_free(g->tensors);
     mem_free(g);
+}
+
+void gguf_write_metadata(const struct gguf *g, struct buf *out)
+{
+    static const char no_tensors[8];
+    const char *p = (const char *)g->bytes;
+    buf_str(out, (struct str){p, 8}); /* magic, version */
+    buf_str(out, (struct str){no_tensors, sizeof no_tensors});
+    buf_str(out, (struct str){p + 16, g->metadata_end - 16});
 }
 
 void gguf_release_pages(const struct gguf *g)

@@ -7,7 +7,7 @@
  * Source: the GGUF specification (ggml project, docs/gguf.md). */
 #ifndef DEJA_ENGINE_MODEL_GGUF_H
 #define DEJA_ENGINE_MODEL_GGUF_H
-#include "base/str.h"
+#include "base/buf.h"
 #include "engine/backend/quant.h"
 
 struct gguf;
@@ -29,6 +29,7 @@ enum gguf_type { /* as stored */
                  GGUF_TYPES /* number of types */
 };
 
+struct tensor_cut; /* shard.h */
 struct gguf_tensor {
     struct str name;       /* 1..127 bytes, printable UTF-8 */
     enum tensor_type type; /* a known one */
@@ -36,6 +37,8 @@ struct gguf_tensor {
     int64_t dims[4];       /* dims[0] = row length, contiguous; unused ones are 1; every one >= 1 */
     const void *bytes;     /* [n_bytes] inside the file; aligned to general.alignment only */
     size_t n_bytes;        /* rows * tensor_row_bytes */
+    const struct tensor_cut *
+        cut; /* NULL; or which part this is of a tensor of a file: its bytes are to be had by tensor_rows */
 };
 
 /* ERR_IO: cannot be read; ERR_CORRUPT: damaged, or not GGUF; ERR_UNSUPPORTED: version or tensor type we do not read.
@@ -51,6 +54,8 @@ const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i); /* in 
 const struct gguf_tensor *gguf_tensor(const struct gguf *g,
                                       const char *name); /* NULL when there is none */
 struct str gguf_file_bytes(const struct gguf *g);
+/* Appends a GGUF file with the same metadata and no tensors: enough to make a tokenizer from. */
+void gguf_write_metadata(const struct gguf *g, struct buf *out);
 /* Tells the kernel that the mapped pages are not needed soon (weights were copied). Everything stays readable. */
 void gguf_release_pages(const struct gguf *g);
 

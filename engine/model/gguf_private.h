@@ -19,6 +19,7 @@ struct gguf {
     size_t n_pairs;
     struct gguf_tensor *tensors; /* [n_tensors] sorted by name */
     size_t n_tensors;
+    size_t metadata_end; /* where the tensors' descriptions begin */
 };
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "base/crypto.h"
 #include "base/mem.h"
+#include "engine/model/shard.h"
 
 enum { NAME_BYTES_MAX = 160, SUFFIX_BYTES = 7 /* of .lora_a */ };
 
@@ -92,8 +93,20 @@ static enum err check_shape(const struct gguf_tensor *t, int64_t cols, int64_t r
                    (long long)t->dims[2], (long long)t->dims[3], (long long)cols, (long long)rows);
 }
 
+/* Which part of a factor is this rank's. */
+struct corner {
+    int64_t col, n_cols, row, n_rows;
+};
+
+static void move_corner(float *v, int64_t n_cols, const struct corner *c)
+{
+    for (int64_t i = 0; i < c->n_rows; i++)
+        memmove(v + i * c->n_cols, v + (c->row + i) * n_cols + c->col,
+                (size_t)c->n_cols * sizeof *v);
+}
+
 static enum err load_factor(struct weight **out, struct backend *be, const struct gguf_tensor *t,
-                            float factor, struct errmsg *e)
+                            float factor, const struct corner *c, struct errmsg *e)
 {
     float *v = tensor_to_f32(t);
     enum err code = OK;
@@ -105,7 +118,8 @@ static enum err load_factor(struct weight **out, struct backend *be, const struc
                         STR_ARG(t->name), (long long)(i % t->dims[0]), (long long)(i / t->dims[0]));
     }
     if (!code) {
-        code = weight_new(out, be, TENSOR_F32, (int)t->dims[1], (int)t->dims[0], v, e);
+        move_corner(v, t->dims[0], c);
+        code = weight_new(out, be, TENSOR_F32, (int)c->n_rows, (int)c->n_cols, v, e);
         if (code) code = err_prefix(e, code, "tensor " STR_FMT, STR_ARG(t->name));
     }
     mem_free(v);
@@ -137,8 +151,12 @@ static enum err load_pair(const struct loading *o, const struct gguf_tensor *a, 
     const struct gguf_tensor *b = gguf_tensor(o->g, partner);
     if (!b) return err_set(e, ERR_CORRUPT, "tensor %s is missing", partner);
     int64_t rank = a->dims[1];
-    enum err code = check_shape(a, base->dims[0], rank, e);
-    if (!code) code = check_shape(b, rank, base->dims[1], e);
+    struct tensor_cut none = {.whole = base};
+    const struct tensor_cut *cut = base->cut ? base->cut : &none;
+    struct corner a_part = {cut->col_first, base->dims[0], 0, rank},
+                  b_part = {0, rank, cut->row_first, base->dims[1]};
+    enum err code = check_shape(a, cut->whole->dims[0], rank, e);
+    if (!code) code = check_shape(b, rank, cut->whole->dims[1], e);
     if (code) return code;
     if (rank > LORA_RANK_MAX)
         return err_set(e, ERR_RANGE, "tensor " STR_FMT ": rank %lld is over %d", STR_ARG(a->name),
@@ -146,9 +164,9 @@ static enum err load_pair(const struct loading *o, const struct gguf_tensor *a, 
     struct pair *pair = &o->lora->pairs[at];
     pair->rank = (int)rank;
     if (pair->rank > o->lora->rank_max) o->lora->rank_max = pair->rank;
-    if ((code = load_factor(&pair->a, o->be, a, 1, e))) return code;
+    if ((code = load_factor(&pair->a, o->be, a, 1, &a_part, e))) return code;
     return load_factor(&pair->b, o->be, b,
-                       o->alpha > 0 ? o->scale * o->alpha / (float)rank : o->scale, e);
+                       o->alpha > 0 ? o->scale * o->alpha / (float)rank : o->scale, &b_part, e);
 }
 
 /* Every tensor is half of a pair. */

@@ -60,6 +60,10 @@ static enum err check_decoder(const struct gguf *g, struct buf *summary, struct 
                            "%.1f MB of weights",
                    STR_ARG(p.name), p.n_layer, p.n_embd, p.n_head, p.n_kv_head, p.head_dim, p.n_ff,
                    p.n_vocab, p.context_length, (double)p.weight_bytes / 1e6);
+    const struct plan_experts *x = &p.experts;
+    if (summary && x->n)
+        buf_printf(summary, ", %d of %d experts of %d a token%s", x->n_used, x->n, x->n_ff,
+                   x->n_ff_shared ? " and a shared one" : "");
     model_plan_fini(&p);
     return OK;
 }

@@ -35,7 +35,6 @@ static enum err read_arch(struct model_plan *p, const struct gguf *g, struct err
 
 static enum err read_dims(struct model_plan *p, const struct gguf *g, struct errmsg *e)
 {
-    int n_experts = 0;
     enum err code;
     p->n_layer = p->n_embd = p->n_head = p->n_ff = p->context_length =
         -1; /* needed; see plan_int */
@@ -47,10 +46,6 @@ static enum err read_dims(struct model_plan *p, const struct gguf *g, struct err
     p->n_kv_head = p->n_head;
     if ((code = plan_int(g, p->name, "attention.head_count_kv", 1, p->n_head, &p->n_kv_head, e)))
         return code;
-    if ((code = plan_int(g, p->name, "expert_count", 0, 1 << 20, &n_experts, e))) return code;
-    if (n_experts)
-        return err_set(e, ERR_UNSUPPORTED,
-                       "expert_count: mixture-of-experts models are not supported");
     if (p->n_head % p->n_kv_head)
         return err_set(e, ERR_CORRUPT,
                        "attention.head_count_kv: %d does not divide the %d query heads",
@@ -146,18 +141,6 @@ static enum err read_vocab(struct model_plan *p, const struct gguf *g, struct er
     return OK;
 }
 
-static struct plan_linear layer_linear(struct tensor_finder *f, int layer, const char *what,
-                                       int n_in, int n_out)
-{
-    char name[64];
-    struct plan_linear l;
-    (void)snprintf(name, sizeof name, "blk.%d.%s.weight", layer, what);
-    l.weight = finder_need(f, name, n_in, n_out);
-    (void)snprintf(name, sizeof name, "blk.%d.%s.bias", layer, what);
-    l.bias = finder_want(f, name, n_out, 0);
-    return l;
-}
-
 static const struct gguf_tensor *layer_norm(struct tensor_finder *f, int layer, const char *what,
                                             int n)
 {
@@ -173,16 +156,20 @@ static void find_layer(struct model_plan *p, struct tensor_finder *f, int i)
     int n_q = p->n_head * p->head_dim, n_kv = p->n_kv_head * p->head_dim;
     l->attn_norm = layer_norm(f, i, "attn_norm", p->n_embd);
     l->ffn_norm = layer_norm(f, i, "ffn_norm", p->n_embd);
-    l->q = layer_linear(f, i, "attn_q", p->n_embd, n_q);
-    l->k = layer_linear(f, i, "attn_k", p->n_embd, n_kv);
-    l->v = layer_linear(f, i, "attn_v", p->n_embd, n_kv);
-    l->attn_out = layer_linear(f, i, "attn_output", n_q, p->n_embd);
-    l->gate = layer_linear(f, i, "ffn_gate", p->n_embd, p->n_ff);
-    l->up = layer_linear(f, i, "ffn_up", p->n_embd, p->n_ff);
-    l->down = layer_linear(f, i, "ffn_down", p->n_ff, p->n_embd);
-    if (arch->qk_norm) {
-        l->q_norm = layer_norm(f, i, "attn_q_norm", p->head_dim);
-        l->k_norm = layer_norm(f, i, "attn_k_norm", p->head_dim);
+    l->q = plan_find_linear(f, i, "attn_q", p->n_embd, n_q);
+    l->k = plan_find_linear(f, i, "attn_k", p->n_embd, n_kv);
+    l->v = plan_find_linear(f, i, "attn_v", p->n_embd, n_kv);
+    l->attn_out = plan_find_linear(f, i, "attn_output", n_q, p->n_embd);
+    if (p->experts.n) {
+        experts_plan_find(p, f, i);
+    } else {
+        l->gate = plan_find_linear(f, i, "ffn_gate", p->n_embd, p->n_ff);
+        l->up = plan_find_linear(f, i, "ffn_up", p->n_embd, p->n_ff);
+        l->down = plan_find_linear(f, i, "ffn_down", p->n_ff, p->n_embd);
+    }
+    if (arch->qk_norm || arch->qk_norm_wide) {
+        l->q_norm = layer_norm(f, i, "attn_q_norm", arch->qk_norm ? p->head_dim : n_q);
+        l->k_norm = layer_norm(f, i, "attn_k_norm", arch->qk_norm ? p->head_dim : n_kv);
     }
     if (arch->post_norms) {
         l->attn_post_norm = layer_norm(f, i, "post_attention_norm", p->n_embd);
@@ -214,8 +201,8 @@ enum err model_plan_read(struct model_plan *p, const struct gguf *g, struct errm
     enum err code;
     memset(p, 0, sizeof *p);
     if ((code = read_arch(p, g, e)) || (code = read_dims(p, g, e)) ||
-        (code = rope_plan_read(p, g, e)) || (code = read_floats(p, g, e)) ||
-        (code = read_vocab(p, g, e)))
+        (code = experts_plan_read(p, g, e)) || (code = rope_plan_read(p, g, e)) ||
+        (code = read_floats(p, g, e)) || (code = read_vocab(p, g, e)))
         return code;
     p->layers = xcalloc((size_t)p->n_layer, sizeof *p->layers);
     if ((code = read_windows(p, g, e)) || (code = find_tensors(p, g, e))) model_plan_fini(p);
@@ -225,5 +212,7 @@ enum err model_plan_read(struct model_plan *p, const struct gguf *g, struct errm
 void model_plan_fini(struct model_plan *p)
 {
     mem_free(p->layers);
+    mem_free(p->shard.tensors);
     p->layers = NULL;
+    p->shard = (struct plan_shard){0};
 }

@@ -28,19 +28,6 @@ static enum err read_kind(struct plan_rope *r, const struct gguf *g, struct str 
                    gguf_printable(kind, shown, sizeof shown));
 }
 
-/* What we would have to leave out of the formula must be at its neutral value. */
-static enum err need_neutral(const struct gguf *g, struct str name, const char *suffix,
-                             float neutral, struct errmsg *e)
-{
-    float v = neutral;
-    enum err code = plan_float(g, name, suffix, -1e6f, 1e6f, &v, true, e);
-    if (code) return code;
-    return v == neutral
-               ? OK
-               : err_set(e, ERR_UNSUPPORTED, STR_FMT ".%s: %g is not supported, only %g is",
-                         STR_ARG(name), suffix, (double)v, (double)neutral);
-}
-
 static enum err read_yarn(struct plan_rope *r, const struct gguf *g, struct str name,
                           struct errmsg *e)
 {
@@ -49,9 +36,9 @@ static enum err read_yarn(struct plan_rope *r, const struct gguf *g, struct str 
                            e)) ||
         (code = plan_float(g, name, "rope.scaling.yarn_beta_slow", 1e-3f, 1e6f, &r->beta_slow, true,
                            e)) ||
-        (code = need_neutral(g, name, "rope.scaling.yarn_ext_factor", 1, e)) ||
-        (code = need_neutral(g, name, "rope.scaling.yarn_attn_factor", 1, e)) ||
-        (code = need_neutral(g, name, "rope.scaling.yarn_log_multiplier", 0, e)))
+        (code = plan_neutral(g, name, "rope.scaling.yarn_ext_factor", 1, e)) ||
+        (code = plan_neutral(g, name, "rope.scaling.yarn_attn_factor", 1, e)) ||
+        (code = plan_neutral(g, name, "rope.scaling.yarn_log_multiplier", 0, e)))
         return code;
     if (r->factor < 1)
         return err_set(e, ERR_CORRUPT,

@@ -33,6 +33,49 @@ const void *pair_tokens_sketch(const struct pair_tokens *t)
     return t->q + (size_t)t->n * (size_t)t->inner;
 }
 
+/* ---- as bytes: version, tokens, inner (u16), scales, tokens, sketch ---- */
+
+enum { PACKED_VERSION = 1, PACKED_HEAD = 4 };
+
+static size_t packed_bytes(size_t n, size_t inner, size_t sketch)
+{
+    return PACKED_HEAD + n * sizeof(float) + n * inner + sketch;
+}
+
+size_t pair_tokens_pack(const struct pair_tokens *t, uint8_t out[PAIR_PACKED_MAX])
+{
+    size_t n = (size_t)t->n, inner = (size_t)t->inner;
+    size_t bytes = packed_bytes(n, inner, t->sketch_bytes);
+    ASSERT(bytes <= PAIR_PACKED_MAX);
+    out[0] = PACKED_VERSION;
+    out[1] = (uint8_t)n;
+    out[2] = (uint8_t)inner;
+    out[3] = (uint8_t)(inner >> 8);
+    memcpy(out + PACKED_HEAD, t->scale, n * sizeof(float));
+    memcpy(out + PACKED_HEAD + n * sizeof(float), t->q, n * inner + t->sketch_bytes);
+    return bytes;
+}
+
+struct pair_tokens *pair_tokens_unpack(const struct pair_net *net, struct str bytes)
+{
+    const uint8_t *p = (const uint8_t *)bytes.p;
+    size_t inner = (size_t)net->inner, sketch = pair_net_sketch_bytes(net);
+    struct pair_view view;
+    if (bytes.n < PACKED_HEAD || p[0] != PACKED_VERSION || p[2] + 256u * p[3] != inner) return NULL;
+    size_t n = p[1], scales = n * sizeof(float);
+    if (n < 1 || n > PAIR_TOKENS_MAX || bytes.n != packed_bytes(n, inner, sketch)) return NULL;
+    struct pair_tokens *t = xcalloc(1, sizeof *t + n * inner + sketch);
+    t->n = (int)n, t->inner = net->inner, t->sketch_bytes = sketch;
+    memcpy(t->scale, p + PACKED_HEAD, scales);
+    memcpy(t->q, p + PACKED_HEAD + scales, n * inner + sketch);
+    bool good = pair_sketch_read(net, pair_tokens_sketch(t), &view);
+    for (size_t i = 0; i < n; i++)
+        good = good && isfinite(t->scale[i]);
+    if (good) return t;
+    pair_tokens_free(t);
+    return NULL;
+}
+
 /* ---- each text alone ---- */
 
 /* rows f32[n][inner] -> mean and maximum, f32[2 * inner] */
@@ -125,6 +168,7 @@ void pair_net_embed(struct pair_net *net, const struct str *texts, int n, float 
 
 struct side {
     int n, inner;
+    pair_dot *dot;
     float x[PAIR_TOKENS_MAX][PAIR_INNER_MAX];
     float length[PAIR_TOKENS_MAX];
     float mean[PAIR_INNER_MAX], max[PAIR_INNER_MAX]; /* of what the alignment leaves over */
@@ -132,14 +176,15 @@ struct side {
     float numbers[3]; /* largest, mean, sum of 1 - cosine to the best match */
 };
 
-static void open_tokens(const struct pair_tokens *t, struct side *s)
+static void open_tokens(const struct pair_net *net, const struct pair_tokens *t, struct side *s)
 {
+    s->dot = net->dot;
     s->n = t->n;
     s->inner = t->inner;
     for (int r = 0; r < t->n; r++) {
         for (int i = 0; i < t->inner; i++)
             s->x[r][i] = (float)t->q[(size_t)r * (size_t)t->inner + (size_t)i] * t->scale[r];
-        s->length[r] = sqrtf(pair_dot(s->x[r], s->x[r], t->inner) + 1e-6f);
+        s->length[r] = sqrtf(s->dot(s->x[r], s->x[r], t->inner) + 1e-6f);
     }
 }
 
@@ -149,7 +194,7 @@ static float explain(const float *x, float length, const struct side *by, float 
 {
     float cosine[PAIR_TOKENS_MAX], best = -1, sum = 0;
     for (int j = 0; j < by->n; j++) {
-        cosine[j] = pair_dot(x, by->x[j], by->inner) / (length * by->length[j]);
+        cosine[j] = by->dot(x, by->x[j], by->inner) / (length * by->length[j]);
         best = cosine[j] > best ? cosine[j] : best;
     }
     memcpy(left, x, (size_t)by->inner * sizeof *left);
@@ -187,10 +232,10 @@ static void hold_against(struct side *s, const struct side *by)
         s->worst[i] /= total;
 }
 
-static float joint_logit(const struct pair_net *net, const struct side *a, const struct side *b,
-                         const struct pair_view *va, const struct pair_view *vb, double cosine)
+static void joint_features(const struct pair_net *net, const struct side *a, const struct side *b,
+                           const struct pair_view *va, const struct pair_view *vb, double cosine,
+                           float *z)
 {
-    float z[PAIR_FEATURES_MAX];
     int inner = net->inner, dim = net->enc->dims.n_embd;
     for (int i = 0; i < inner; i++) {
         z[i] = a->mean[i] + b->mean[i];
@@ -206,21 +251,45 @@ static float joint_logit(const struct pair_net *net, const struct side *a, const
         rest[3 + i] = fabsf(a->numbers[i] - b->numbers[i]);
     }
     rest[PAIR_NUMBERS] = (float)cosine;
-    return pair_head_logit(&net->joint, z);
+}
+
+void pair_net_compare(const struct pair_net *net, const struct pair_tokens *a,
+                      const struct pair_tokens *const *b, const double *cosines, int n,
+                      float *alone, float *joint)
+{
+    struct side x, y;
+    struct pair_view va, vb;
+    float z[PAIR_COMPARE_MAX][PAIR_FEATURES_MAX], first[PAIR_COMPARE_MAX][PAIR_FEATURES_MAX];
+    float logits[2][PAIR_COMPARE_MAX];
+    int at[PAIR_COMPARE_MAX], n_good = 0;
+    ASSERT(pair_net_is_joint(net) && n >= 0 && n <= PAIR_COMPARE_MAX);
+    bool good = a && pair_sketch_read(net, pair_tokens_sketch(a), &va);
+    if (good) open_tokens(net, a, &x);
+    for (int i = 0; i < n; i++) {
+        alone[i] = joint[i] = NAN;
+        if (!good || !b[i] || !pair_sketch_read(net, pair_tokens_sketch(b[i]), &vb) ||
+            !isfinite(cosines[i]))
+            continue;
+        open_tokens(net, b[i], &y);
+        hold_against(&x, &y);
+        hold_against(&y, &x);
+        pair_alone_features(net, &va, &vb, cosines[i], first[n_good]);
+        joint_features(net, &x, &y, &va, &vb, cosines[i], z[n_good]);
+        at[n_good++] = i;
+    }
+    pair_head_logits(&net->alone, first[0], n_good, logits[0]);
+    pair_head_logits(&net->joint, z[0], n_good, logits[1]);
+    for (int i = 0; i < n_good; i++) {
+        if (!isfinite(logits[0][i])) continue;
+        alone[at[i]] = logits[0][i];
+        joint[at[i]] = logits[1][i];
+    }
 }
 
 float pair_net_joint(const struct pair_net *net, const struct pair_tokens *a,
                      const struct pair_tokens *b, double cosine)
 {
-    struct side x, y;
-    struct pair_view va, vb;
-    ASSERT(pair_net_is_joint(net));
-    if (!pair_sketch_read(net, pair_tokens_sketch(a), &va) ||
-        !pair_sketch_read(net, pair_tokens_sketch(b), &vb))
-        return NAN;
-    open_tokens(a, &x);
-    open_tokens(b, &y);
-    hold_against(&x, &y);
-    hold_against(&y, &x);
-    return joint_logit(net, &x, &y, &va, &vb, cosine);
+    float alone, joint;
+    pair_net_compare(net, a, &b, &cosine, 1, &alone, &joint);
+    return joint;
 }

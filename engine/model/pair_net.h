@@ -5,7 +5,7 @@
  *   joint    each token of one text is aligned with those that resemble it in the other; what is left over, and what the tokens that
  *            nothing explains are about, gives a logit.
  * Owns weights and scratch; works on the encoder's backend. Knows no threshold: cache/verifier.h makes probabilities of it.
- * Threading: as the encoder, on its thread; pair_net_score and pair_net_joint: any thread, also while the others run.
+ * Threading: as the encoder, on its thread; pair_net_score, pair_net_compare and pair_net_joint: any thread, also while the others run.
  * Source: sentence pairs by |u-v| and u*v (Reimers & Gurevych 2019, arXiv:1908.10084); aligning tokens and comparing what is left after
  * Parikh et al. 2016 (arXiv:1606.01933). Weights: train/train_verifier.py. */
 #ifndef DEJA_ENGINE_MODEL_PAIR_NET_H
@@ -17,7 +17,9 @@ struct gguf;
 
 enum {
     PAIR_TOKENS_MAX = 47, /* of one text, without prefix and end mark; longer ones have no sketch */
-    PAIR_SKETCH_MAX = 2048 /* bytes */
+    PAIR_SKETCH_MAX = 2048,  /* bytes */
+    PAIR_PACKED_MAX = 16384, /* bytes of packed tokens */
+    PAIR_COMPARE_MAX = 8
 };
 
 /* weights: borrowed for the call. ERR_UNSUPPORTED: made for another encoder, or no weights of a pair net; ERR_CORRUPT: damaged. The
@@ -36,6 +38,10 @@ struct pair_tokens;
 const void *pair_tokens_sketch(const struct pair_tokens *t); /* [sketch_bytes], borrowed */
 void pair_tokens_free(struct pair_tokens *t);                /* NULL is fine */
 size_t pair_tokens_bytes(const struct pair_tokens *t);
+/* To be stored with a text, some 1.5 KB for 16 tokens: writes at most PAIR_PACKED_MAX bytes, returns how many. Unpack trusts nothing: NULL
+ * unless they were packed by a net of these very weights. Any thread. */
+size_t pair_tokens_pack(const struct pair_tokens *t, uint8_t out[PAIR_PACKED_MAX]);
+struct pair_tokens *pair_tokens_unpack(const struct pair_net *net, struct str bytes);
 
 /* encoder_embed, and in the same passes sketches[n][sketch_bytes] and tokens[n] (may be NULL; new, the caller's).
  * A text that was refused or is too long for the net gets a sketch of zeros, and tokens NULL. */
@@ -47,6 +53,12 @@ void pair_net_embed(struct pair_net *net, const struct str *texts, int n, float 
 MUST enum err pair_net_score(const struct pair_net *net, const void *sketch_a, const void *sketch_b,
                              double cosine, float *logit);
 
+/* Both looks at a beside each of b[n], n at most PAIR_COMPARE_MAX, with the cosines of their vectors: alone[n], joint[n], NaN where one of
+ * the two is NULL or not of this net. The numbers are those of pair_net_score and pair_net_joint one by one, for less than three times
+ * the price of one. Needs pair_net_is_joint. */
+void pair_net_compare(const struct pair_net *net, const struct pair_tokens *a,
+                      const struct pair_tokens *const *b, const double *cosines, int n,
+                      float *alone, float *joint);
 /* The logit of both texts together, the same in either order but for rounding. NaN: one of the two is not of this net. Needs
  * pair_net_is_joint. */
 float pair_net_joint(const struct pair_net *net, const struct pair_tokens *a,

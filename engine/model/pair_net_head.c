@@ -10,29 +10,17 @@ size_t pair_net_sketch_bytes(const struct pair_net *net)
     return sizeof net->tag + tensor_row_bytes(TENSOR_Q8_0, net->enc->dims.n_embd + 2 * net->inner);
 }
 
-float pair_dot(const float *a, const float *b, int n)
+void pair_head_logits(const struct pair_head *h, const float *z, int n, float *logits)
 {
-    float sum[16] = {0}; /* lanes, so that the compiler may use vectors without reordering a sum */
-    int i = 0;
-    for (; i + 16 <= n; i += 16)
-        for (int l = 0; l < 16; l++)
-            sum[l] += a[i + l] * b[i + l];
-    float total = 0;
-    for (int l = 0; l < 16; l++)
-        total += sum[l];
-    for (; i < n; i++)
-        total += a[i] * b[i];
-    return total;
-}
-
-float pair_head_logit(const struct pair_head *h, const float *z)
-{
-    float logit = h->b2[0] + pair_dot(h->w3, z, h->n_in);
+    for (int p = 0; p < n; p++)
+        logits[p] = h->b2[0] + h->dot(h->w3, z + (size_t)p * PAIR_FEATURES_MAX, h->n_in);
     for (int j = 0; j < h->n_hidden; j++) {
-        float s = pair_dot(h->w1 + (size_t)j * (size_t)h->n_in, z, h->n_in) + h->b1[j];
-        if (s > 0) logit += s * h->w2[j];
+        const float *row = h->w1 + (size_t)j * (size_t)h->n_in;
+        for (int p = 0; p < n; p++) { /* all of them while the row is at hand */
+            float s = h->dot(row, z + (size_t)p * PAIR_FEATURES_MAX, h->n_in) + h->b1[j];
+            if (s > 0) logits[p] += s * h->w2[j];
+        }
     }
-    return logit;
 }
 
 void pair_vectors_apart(const float *a, const float *b, int dim, float *z)
@@ -68,21 +56,27 @@ bool pair_sketch_read(const struct pair_net *net, const void *sketch, struct pai
     return true;
 }
 
+void pair_alone_features(const struct pair_net *net, const struct pair_view *a,
+                         const struct pair_view *b, double cosine, float *z)
+{
+    int inner = net->inner, dim = net->enc->dims.n_embd;
+    for (int i = 0; i < 2 * inner; i++) {
+        z[i] = fabsf(a->pooled[i] - b->pooled[i]);
+        z[2 * inner + i] = a->pooled[i] * b->pooled[i];
+    }
+    pair_vectors_apart(a->vector, b->vector, dim, z + 4 * inner);
+    z[4 * inner + 2 * dim] = (float)cosine;
+}
+
 enum err pair_net_score(const struct pair_net *net, const void *sketch_a, const void *sketch_b,
                         double cosine, float *logit)
 {
     struct pair_view a, b;
     float z[PAIR_FEATURES_MAX];
-    int inner = net->inner, dim = net->enc->dims.n_embd;
     if (!pair_sketch_read(net, sketch_a, &a) || !pair_sketch_read(net, sketch_b, &b) ||
         !isfinite(cosine))
         return ERR_CORRUPT;
-    for (int i = 0; i < 2 * inner; i++) {
-        z[i] = fabsf(a.pooled[i] - b.pooled[i]);
-        z[2 * inner + i] = a.pooled[i] * b.pooled[i];
-    }
-    pair_vectors_apart(a.vector, b.vector, dim, z + 4 * inner);
-    z[4 * inner + 2 * dim] = (float)cosine;
-    *logit = pair_head_logit(&net->alone, z);
+    pair_alone_features(net, &a, &b, cosine, z);
+    pair_head_logits(&net->alone, z, 1, logit);
     return isfinite(*logit) ? OK : ERR_CORRUPT;
 }

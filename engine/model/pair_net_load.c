@@ -99,6 +99,7 @@ enum err pair_net_open(struct pair_net **out, struct encoder *enc, const struct 
     *out = NULL;
     struct pair_net *net = xcalloc(1, sizeof *net);
     net->enc = enc;
+    net->dot = net->alone.dot = net->joint.dot = pair_dot_for(backend_isa_name(enc->be));
     net->skip = rows_to_skip(enc);
     net->tag = (uint32_t)hash_bytes(0, gguf_file_bytes(weights)).lo | 1; /* zeros are no sketch */
     enum err code = read_all(net, weights, e);

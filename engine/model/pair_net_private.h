@@ -7,19 +7,23 @@
 enum { PAIR_INNER_MAX = 256, PAIR_DIM_MAX = 1024, PAIR_NUMBERS = 6 };
 enum { PAIR_FEATURES_MAX = 5 * PAIR_INNER_MAX + 2 * PAIR_DIM_MAX + PAIR_NUMBERS + 1 };
 
+typedef float pair_dot(const float *a, const float *b, int n);
+
 /* logit = w2 . relu(w1 z + b1) + w3 . z + b2 */
 struct pair_head {
     int n_in, n_hidden;
+    pair_dot *dot;
     float *w1, *b1, *w2, *w3, *b2; /* [n_hidden][n_in], [n_hidden], [n_hidden], [n_in], [1] */
 };
 
 struct pair_net {
     struct encoder *enc;
-    int layer, skip;          /* states after this layer of the encoder; its first rows left out */
-    int inner;                /* width of a projected token */
-    uint32_t tag;             /* of these weights: first four bytes of a sketch */
-    char *calibration;        /* text */
-    struct encoder_matrix in; /* [inner][n_embd] */
+    int layer, skip; /* states after this layer of the encoder; its first rows left out */
+    int inner;       /* width of a projected token */
+    uint32_t tag;    /* of these weights: first four bytes of a sketch */
+    pair_dot *dot;
+    char *calibration;             /* text */
+    struct encoder_matrix in;      /* [inner][n_embd] */
     struct pair_head alone, joint; /* joint.w1 NULL = none */
 
     float *x;                        /* one text: [PAIR_TOKENS_MAX][inner] */
@@ -42,9 +46,14 @@ struct pair_tokens {
     int8_t q[]; /* [n][inner], then the sketch */
 };
 
+/* pair_net_dot.c; isa: backend_isa_name; that of a device = the best of this machine */
+pair_dot *pair_dot_for(const char *isa);
 /* pair_net_head.c */
-float pair_dot(const float *a, const float *b, int n);
-float pair_head_logit(const struct pair_head *h, const float *z);
+/* z f32[n][PAIR_FEATURES_MAX] -> logits[n]: the weights, a megabyte or two, are gone through once for all. */
+void pair_head_logits(const struct pair_head *h, const float *z, int n, float *logits);
+/* What the alone network sees of two sketches: 4 * inner + 2 * dim + 1 numbers. */
+void pair_alone_features(const struct pair_net *net, const struct pair_view *a,
+                         const struct pair_view *b, double cosine, float *z);
 /* |va - vb|, va * vb of two vectors: 2 * dim numbers. */
 void pair_vectors_apart(const float *a, const float *b, int dim, float *z);
 /* vector: unit length; pooled f32[2 * inner]. */

@@ -18,18 +18,14 @@ struct sampler_scratch {
     float *raw;             /* [n_vocab] logits before mask, bias and penalties */
 };
 
-/* One token seen so far. Open addressing, power-of-two size, token -1 = empty: most requests see a few hundred
- * tokens, so a table per choice is far smaller than a counter per vocabulary entry. */
-struct seen {
-    int32_t token;
-    int32_t n_generated;
-};
-
+/* Tokens seen so far, one after the other, as a device gets them; found by open addressing, power-of-two size. Most requests see a few
+ * hundred tokens, so a table per choice is far smaller than a counter per vocabulary entry. */
 struct sampler {
     struct sampler_params params; /* bias points to own copy */
     int n_vocab;
     struct rng rng;
-    struct seen *seen;
+    struct sampler_seen *seen; /* [seen_n] of room for seen_cap / 2 */
+    int32_t *slot;             /* [seen_cap] 1 + place in seen, 0 = empty */
     size_t seen_cap, seen_n;
 };
 
@@ -119,40 +115,39 @@ void sampler_free(struct sampler *s)
     if (!s) return;
     mem_free((void *)s->params.bias);
     mem_free(s->seen);
+    mem_free(s->slot);
     mem_free(s);
 }
 
-static struct seen *seen_slot(struct seen *table, size_t cap, int32_t token)
+/* Where the place of token stands, or will. */
+static int32_t *seen_slot(const struct sampler *s, int32_t token)
 {
-    size_t i = ((uint32_t)token * 2654435761u) & (cap - 1); /* Knuth's multiplicative hash */
-    while (table[i].token >= 0 && table[i].token != token)
-        i = (i + 1) & (cap - 1);
-    return &table[i];
+    size_t i = ((uint32_t)token * 2654435761u) & (s->seen_cap - 1); /* Knuth's hash */
+    while (s->slot[i] && s->seen[s->slot[i] - 1].token != token)
+        i = (i + 1) & (s->seen_cap - 1);
+    return &s->slot[i];
 }
 
 static void seen_grow(struct sampler *s)
 {
-    size_t cap = s->seen_cap ? s->seen_cap * 2 : 256;
-    struct seen *table = xmalloc(cap * sizeof *table);
-    for (size_t i = 0; i < cap; i++)
-        table[i] = (struct seen){-1, 0};
-    for (size_t i = 0; i < s->seen_cap; i++)
-        if (s->seen[i].token >= 0) *seen_slot(table, cap, s->seen[i].token) = s->seen[i];
-    mem_free(s->seen);
-    s->seen = table;
-    s->seen_cap = cap;
+    s->seen_cap = s->seen_cap ? s->seen_cap * 2 : 256;
+    s->seen = xrealloc(s->seen, s->seen_cap / 2 * sizeof *s->seen);
+    mem_free(s->slot);
+    s->slot = xcalloc(s->seen_cap, sizeof *s->slot);
+    for (size_t i = 0; i < s->seen_n; i++)
+        *seen_slot(s, s->seen[i].token) = (int32_t)i + 1;
 }
 
 static void seen_add(struct sampler *s, int32_t token, int n_generated)
 {
     ASSERT(token >= 0 && token < s->n_vocab);
     if (s->seen_n * 2 >= s->seen_cap) seen_grow(s); /* bounded by the vocabulary */
-    struct seen *slot = seen_slot(s->seen, s->seen_cap, token);
-    if (slot->token < 0) {
-        slot->token = token;
-        s->seen_n++;
+    int32_t *slot = seen_slot(s, token);
+    if (!*slot) {
+        s->seen[s->seen_n++] = (struct sampler_seen){token, 0};
+        *slot = (int32_t)s->seen_n;
     }
-    slot->n_generated += n_generated;
+    s->seen[*slot - 1].n_generated += n_generated;
 }
 
 void sampler_prompt(struct sampler *s, const int32_t *ids, int n)
@@ -172,12 +167,16 @@ void sampler_accept(struct sampler *s, int32_t token)
     if (penalties_on(&s->params)) seen_add(s, token, 1);
 }
 
+bool sampler_remembers(const struct sampler *s)
+{
+    return penalties_on(&s->params);
+}
+
 static void penalise(const struct sampler *s, float *logits)
 {
     const struct sampler_params *p = &s->params;
-    for (size_t i = 0; i < s->seen_cap; i++) {
-        const struct seen *seen = &s->seen[i];
-        if (seen->token < 0) continue;
+    for (size_t i = 0; i < s->seen_n; i++) {
+        const struct sampler_seen *seen = &s->seen[i];
         float *logit = &logits[seen->token];
         *logit = *logit > 0 ? *logit / p->repetition_penalty : *logit * p->repetition_penalty;
         if (seen->n_generated > 0)
@@ -361,6 +360,24 @@ enum err sampler_pick(struct sampler *s, struct sampler_scratch *scratch, float 
     if (p->temperature > 0) out->token = pick_random(s, logits, logits[out->token], scratch->list);
     if (want_logprobs) out->logprob = floor_logprob(scratch->raw[out->token] - log_sum);
     return OK;
+}
+
+void sampler_hand_over(struct sampler *s, struct sample_row *out)
+{
+    const struct sampler_params *p = &s->params;
+    *out = (struct sample_row){.temperature = p->temperature,
+                               .top_p = p->top_p,
+                               .min_p = p->min_p,
+                               .repetition_penalty = p->repetition_penalty,
+                               .presence_penalty = p->presence_penalty,
+                               .frequency_penalty = p->frequency_penalty,
+                               .top_k = p->top_k,
+                               .n_top_logprobs = p->n_top_logprobs,
+                               .draw = p->temperature > 0 ? rng_f64(&s->rng) : 0,
+                               .bias = p->bias,
+                               .n_bias = p->n_bias,
+                               .seen = s->seen,
+                               .n_seen = penalties_on(p) ? (int)s->seen_n : 0};
 }
 
 double sampler_probability(const float *logits, int n_vocab, const int32_t *tokens, int n_tokens)

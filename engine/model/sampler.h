@@ -13,15 +13,9 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "engine/backend/sample.h"
 
-#define SAMPLER_TOP_LOGPROBS_MAX 20
 #define SAMPLER_BIAS_MAX 1024
-#define SAMPLER_LOGPROB_FLOOR (-9999.0f)
-
-struct sampler_bias {
-    int32_t token;
-    float bias; /* added to the logit, -100..100 */
-};
 
 struct sampler_params {
     float temperature;        /* 0..2; 0 = greedy */
@@ -39,17 +33,6 @@ struct sampler_params {
 /* Everything off, greedy, seed 0, no log-probabilities. */
 struct sampler_params sampler_params_default(void);
 
-struct sampler_top {
-    int32_t token;
-    float logprob;
-};
-struct sampler_pick_out {
-    int32_t token;
-    float logprob; /* of token; 0 when not asked for. Floor SAMPLER_LOGPROB_FLOOR */
-    int n_top;
-    struct sampler_top top[SAMPLER_TOP_LOGPROBS_MAX]; /* best first, ties by id */
-};
-
 struct sampler;
 struct sampler_scratch; /* work memory of a pick, about 12 bytes a vocabulary entry */
 
@@ -66,10 +49,17 @@ void sampler_prompt(struct sampler *s, const int32_t *ids, int n);
 /* Tells that a token was generated (picked, drafted and accepted, or forced): penalties count it. */
 void sampler_accept(struct sampler *s, int32_t token);
 
+/* Whether what sampler_accept tells changes the next pick: there are penalties. */
+bool sampler_remembers(const struct sampler *s);
+
 /* logits f32[n_vocab] is overwritten where mask, bias or penalties apply. allowed: bit set of [n_vocab] tokens (bit t%32 of
  * word t/32) or NULL = all. ERR_CORRUPT when no finite logit is left to pick from. Does not call sampler_accept. */
 MUST enum err sampler_pick(struct sampler *s, struct sampler_scratch *scratch, float *logits,
                            const uint32_t *allowed, struct sampler_pick_out *out);
+
+/* Everything another machine needs to make s's next pick in its stead; the draw is taken, as sampler_pick would. logits, allowed and
+ * unheard are the caller's to fill; the arrays are s's, until the next call. */
+void sampler_hand_over(struct sampler *s, struct sample_row *out);
 
 /* Probability mass of the given tokens under softmax(logits), for the judge's P(yes). Ids outside are ASSERTed. */
 double sampler_probability(const float *logits, int n_vocab, const int32_t *tokens, int n_tokens);

@@ -4,8 +4,12 @@
 #include "base/mem.h"
 #include "engine/model/model_plan.h"
 
-static const struct gguf_tensor *find(struct tensor_finder *f, const char *name, int64_t cols,
-                                      int64_t rows, bool need)
+struct shape {
+    int64_t cols, rows, n;
+};
+
+static const struct gguf_tensor *find(struct tensor_finder *f, const char *name,
+                                      const struct shape *want, bool need)
 {
     if (f->code) return NULL;
     const struct gguf_tensor *t = gguf_tensor(f->g, name);
@@ -13,13 +17,14 @@ static const struct gguf_tensor *find(struct tensor_finder *f, const char *name,
         if (need) f->code = err_set(f->e, ERR_CORRUPT, "tensor %s is missing", name);
         return NULL;
     }
-    int64_t want_rows = rows ? rows : 1;
-    if (t->dims[0] != cols || t->dims[1] != want_rows || t->dims[2] != 1 || t->dims[3] != 1) {
-        f->code =
-            err_set(f->e, ERR_CORRUPT,
-                    "tensor %s has shape [%lld, %lld, %lld, %lld], must be [%lld, %lld, 1, 1]",
-                    name, (long long)t->dims[0], (long long)t->dims[1], (long long)t->dims[2],
-                    (long long)t->dims[3], (long long)cols, (long long)want_rows);
+    int64_t rows = want->rows ? want->rows : 1;
+    if (t->dims[0] != want->cols || t->dims[1] != rows || t->dims[2] != want->n ||
+        t->dims[3] != 1) {
+        f->code = err_set(
+            f->e, ERR_CORRUPT,
+            "tensor %s has shape [%lld, %lld, %lld, %lld], must be [%lld, %lld, %lld, 1]", name,
+            (long long)t->dims[0], (long long)t->dims[1], (long long)t->dims[2],
+            (long long)t->dims[3], (long long)want->cols, (long long)rows, (long long)want->n);
         return NULL;
     }
     f->n_found++;
@@ -30,13 +35,19 @@ static const struct gguf_tensor *find(struct tensor_finder *f, const char *name,
 const struct gguf_tensor *finder_need(struct tensor_finder *f, const char *name, int64_t cols,
                                       int64_t rows)
 {
-    return find(f, name, cols, rows, true);
+    return find(f, name, &(struct shape){cols, rows, 1}, true);
+}
+
+const struct gguf_tensor *finder_need_stack(struct tensor_finder *f, const char *name, int64_t cols,
+                                            int64_t rows, int64_t n)
+{
+    return find(f, name, &(struct shape){cols, rows, n}, true);
 }
 
 const struct gguf_tensor *finder_want(struct tensor_finder *f, const char *name, int64_t cols,
                                       int64_t rows)
 {
-    return find(f, name, cols, rows, false);
+    return find(f, name, &(struct shape){cols, rows, 1}, false);
 }
 
 void finder_no_strangers(struct tensor_finder *f, const char *arch)
@@ -76,6 +87,37 @@ enum err plan_float(const struct gguf *g, struct str arch, const char *suffix, f
         return err_set(e, ERR_CORRUPT, "%s: %g must lie between %g and %g", key, (double)*out,
                        (double)min, (double)max);
     return OK;
+}
+
+enum err plan_neutral(const struct gguf *g, struct str arch, const char *suffix, float neutral,
+                      struct errmsg *e)
+{
+    char key[96];
+    float v = neutral;
+    uint32_t whole;
+    (void)snprintf(key, sizeof key, STR_FMT ".%s", STR_ARG(arch), suffix);
+    if (gguf_has(g, key) && gguf_u32(g, key, &whole, e) == OK) {
+        v = (float)whole;
+    } else {
+        enum err code = plan_float(g, arch, suffix, -1e6f, 1e6f, &v, true, e);
+        if (code) return code;
+    }
+    return v == neutral
+               ? OK
+               : err_set(e, ERR_UNSUPPORTED, STR_FMT ".%s: %g is not supported, only %g is",
+                         STR_ARG(arch), suffix, (double)v, (double)neutral);
+}
+
+struct plan_linear plan_find_linear(struct tensor_finder *f, int layer, const char *what, int n_in,
+                                    int n_out)
+{
+    char name[64];
+    struct plan_linear l;
+    (void)snprintf(name, sizeof name, "blk.%d.%s.weight", layer, what);
+    l.weight = finder_need(f, name, n_in, n_out);
+    (void)snprintf(name, sizeof name, "blk.%d.%s.bias", layer, what);
+    l.bias = finder_want(f, name, n_out, 0);
+    return l;
 }
 
 float *tensor_to_f32(const struct gguf_tensor *t)

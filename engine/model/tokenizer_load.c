@@ -6,10 +6,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/model/gguf.h"
-#include "engine/text/chat_template.h"
-#include "engine/text/chat_traits.h"
+#include "engine/text/chat_prompt.h"
 #include "engine/text/pretokenize.h"
-#include "engine/text/tokenizer.h"
 
 enum { TOKEN_TEXT_MAX = 64 };
 
@@ -237,5 +235,37 @@ enum err chat_template_from_gguf(struct chat_template **out, const struct gguf *
     tokenizer_token_text(g, "tokenizer.ggml.eos_token_id", eos, sizeof eos);
     *traits = chat_traits_of(*out, bos, eos);
     log_traits(traits);
+    return OK;
+}
+
+/* ChatML, for files that carry its control tokens but no template. */
+static const char chatml[] =
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] "
+    "+ '<|im_end|>' + '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+enum err chat_reader_from_gguf(struct tokenizer **tokenizer, struct chat_template **template,
+                               struct chat_reader *text, const struct gguf *g, struct errmsg *e)
+{
+    *text = (struct chat_reader){0};
+    *template = NULL;
+    enum err code = tokenizer_from_gguf(tokenizer, g, e);
+    if (code) return code;
+    e->text[0] = 0;
+    code = chat_template_from_gguf(template, g, &text->traits, e);
+    if (code == ERR_NOT_FOUND) {
+        e->text[0] = 0;
+        code = OK;
+        if (tokenizer_id_of(*tokenizer, STR("<|im_start|>")) >= 0)
+            code = chat_template_new(template, str_of(chatml), e);
+    }
+    if (code) {
+        chat_template_free(*template);
+        *template = NULL;
+    }
+    text->tokenizer = *tokenizer;
+    text->template = *template;
+    tokenizer_token_text(g, "tokenizer.ggml.bos_token_id", text->bos, sizeof text->bos);
+    tokenizer_token_text(g, "tokenizer.ggml.eos_token_id", text->eos, sizeof text->eos);
     return OK;
 }

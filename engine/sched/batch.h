@@ -10,6 +10,9 @@ struct batch {
     int32_t *out_row;           /* [n_out] ascending */
     int *out_seq; /* [n_out] sequence whose logits these are; several in a row after a draft */
     const int32_t **block_table; /* [n_seqs] borrowed from the scheduler until its next step */
+    bool has_tree;               /* some draft branches; only then: */
+    int32_t *slot, *tree_from;   /* [n_rows] as in struct kv_tree */
+    uint64_t *tree_mask;         /* [n_rows] */
     int rows_max, seqs_max, out_max;
 };
 

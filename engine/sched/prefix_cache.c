@@ -18,11 +18,13 @@ struct prefix_cache {
     int n_blocks, block_tokens, count;
     uint64_t seed;
     struct hash128 root;
-    uint32_t mask;         /* table size - 1 */
-    kv_block *table;       /* [mask+1] by identity */
-    kv_block *buckets;     /* [mask+1] by parent */
-    struct entry *entries; /* [n_blocks] */
-    int32_t *tokens;       /* [n_blocks][block_tokens] */
+    uint32_t mask;                                               /* table size - 1 */
+    kv_block *table;                                             /* [mask+1] by identity */
+    kv_block *buckets;                                           /* [mask+1] by parent */
+    struct entry *entries;                                       /* [n_blocks] */
+    int32_t *tokens;                                             /* [n_blocks][block_tokens] */
+    void (*changed)(void *arg, bool entered, struct hash128 id); /* or NULL */
+    void *changed_arg;
 };
 
 struct prefix_cache *prefix_cache_new(int n_blocks, int block_tokens, uint64_t seed,
@@ -58,34 +60,17 @@ void prefix_cache_free(struct prefix_cache *c)
     mem_free(c);
 }
 
-/* Fixed layouts with a tag and a length in front: two kinds of field never read as one another. */
 struct hash128 prefix_cache_start(const struct prefix_cache *c, const struct prefix_scope *scope)
 {
-    struct field {
-        char tag[8];
-        uint64_t n_bytes;
-        struct hash128 value;
-    } in[] = {
-        {"dejaroot", 16, c->root}, {"adapter", 16, scope->adapter}, {"salt", 16, scope->salt}};
-    return hash_bytes(c->seed, (struct str){(const char *)in, sizeof in});
+    struct prefix_origin o = {
+        .seed = c->seed, .root = c->root, .adapter = scope->adapter, .salt = scope->salt};
+    return prefix_hash_start(&o);
 }
 
 struct hash128 prefix_cache_chain(const struct prefix_cache *c, struct hash128 parent,
                                   const int32_t *tokens)
 {
-    struct {
-        char tag[8];
-        uint64_t parent_hi, parent_lo, n_tokens;
-        int32_t tokens[PREFIX_BLOCK_TOKENS_MAX];
-    } in;
-    size_t n_bytes = (size_t)c->block_tokens * sizeof *tokens;
-    memcpy(in.tag, "dejablck", 8);
-    in.parent_hi = parent.hi;
-    in.parent_lo = parent.lo;
-    in.n_tokens = (uint64_t)c->block_tokens;
-    memcpy(in.tokens, tokens, n_bytes);
-    return hash_bytes(c->seed,
-                      (struct str){(const char *)&in, offsetof(__typeof__(in), tokens) + n_bytes});
+    return prefix_hash_next(c->seed, parent, tokens, c->block_tokens);
 }
 
 static int32_t *tokens_of(const struct prefix_cache *c, kv_block b)
@@ -159,6 +144,7 @@ bool prefix_cache_enter(struct prefix_cache *c, kv_block b, struct hash128 id,
     c->buckets[k] = b;
     memcpy(tokens_of(c, b), tokens, (size_t)c->block_tokens * sizeof *tokens);
     c->count++;
+    if (c->changed) c->changed(c->changed_arg, true, id);
     return true;
 }
 
@@ -212,6 +198,14 @@ void prefix_cache_forget(struct prefix_cache *c, kv_block b)
     if (e->next != KV_NO_BLOCK) c->entries[e->next].prev = e->prev;
     e->in = false;
     c->count--;
+    if (c->changed) c->changed(c->changed_arg, false, e->id);
+}
+
+void prefix_cache_watch(struct prefix_cache *c,
+                        void (*changed)(void *arg, bool entered, struct hash128 id), void *arg)
+{
+    c->changed = changed;
+    c->changed_arg = arg;
 }
 
 const char *prefix_cache_check(const struct prefix_cache *c, const struct kv_pool *pool)

@@ -5,10 +5,8 @@
  * Source: chained block hashing as in vLLM's design notes; keyed and verified because unkeyed chains were attacked in public. */
 #ifndef DEJA_ENGINE_SCHED_PREFIX_CACHE_H
 #define DEJA_ENGINE_SCHED_PREFIX_CACHE_H
-#include "base/hash.h"
+#include "base/prefix_hash.h"
 #include "engine/sched/kv_pool.h"
-
-enum { PREFIX_BLOCK_TOKENS_MAX = 256 };
 
 struct prefix_cache;
 
@@ -54,6 +52,10 @@ bool prefix_cache_has(const struct prefix_cache *c, kv_block b);
 uint64_t prefix_cache_step(const struct prefix_cache *c, kv_block b);
 void prefix_cache_forget(struct prefix_cache *c, kv_block b); /* b need not be in */
 int prefix_cache_count(const struct prefix_cache *c);
+
+/* changed(arg, true, id) for every block that is entered from now on, (arg, false, id) for every one forgotten; from inside the call. */
+void prefix_cache_watch(struct prefix_cache *c,
+                        void (*changed)(void *arg, bool entered, struct hash128 id), void *arg);
 
 /* NULL, or what is wrong. For tests and debug builds. */
 const char *prefix_cache_check(const struct prefix_cache *c, const struct kv_pool *pool);

@@ -47,6 +47,12 @@ struct sched *sched_new(const struct sched_options *o)
     return s;
 }
 
+void sched_watch(struct sched *s, void (*changed)(void *arg, bool entered, struct hash128 id),
+                 void *arg)
+{
+    prefix_cache_watch(s->cache, changed, arg);
+}
+
 void sched_free(struct sched *s)
 {
     if (!s) return;
@@ -145,10 +151,10 @@ void sched_token(struct sched *s, int seq, int32_t token)
 
 static bool may_draft(const struct sequence *q)
 {
-    return q->state == SEQ_RUNNING && seq_rest(q) == 1 && q->first_child < 0;
+    return q->state == SEQ_RUNNING && seq_rest(q) == 1 && q->first_child < 0 && !q->promised;
 }
 
-void sched_draft(struct sched *s, int seq, const int32_t *tokens, int n)
+void sched_draft(struct sched *s, int seq, const int32_t *tokens, const int8_t *parent, int n)
 {
     struct sequence *q = seq_at(s, seq);
     ASSERT(n >= 0 && n <= SCHED_DRAFT_MAX);
@@ -156,14 +162,61 @@ void sched_draft(struct sched *s, int seq, const int32_t *tokens, int n)
     if (!may_draft(q)) return;
     q->n_draft = n < room ? n : room;
     memcpy(q->tokens + q->n_tokens, tokens, (size_t)q->n_draft * sizeof *tokens);
+    for (int i = 0; i < q->n_draft; i++) {
+        q->draft_parent[i] = parent ? parent[i] : (int8_t)(i - 1);
+        ASSERT(q->draft_parent[i] >= SCHED_DRAFT_ROOT && q->draft_parent[i] < i);
+        for (int k = 0; k < i; k++)
+            ASSERT(q->draft_parent[k] != q->draft_parent[i] || tokens[k] != tokens[i]);
+    }
+}
+
+int sched_draft_child(const struct sched *s, int seq, int node, int32_t token)
+{
+    const struct sequence *q = seq_at(s, seq);
+    for (int i = node < 0 ? 0 : node + 1; i < q->n_draft; i++)
+        if (q->draft_parent[i] == node && q->tokens[q->n_tokens + i] == token) return i;
+    return SCHED_DRAFT_NONE;
+}
+
+int sched_draft_parent(const struct sched *s, int seq, int node)
+{
+    const struct sequence *q = seq_at(s, seq);
+    ASSERT(node >= 0 && node < q->n_draft);
+    return q->draft_parent[node];
+}
+
+void sched_promise(struct sched *s, int seq, int32_t stand_in)
+{
+    struct sequence *q = seq_at(s, seq);
+    ASSERT(q->state == SEQ_RUNNING && q->n_computed == q->n_tokens && q->n_tokens < q->n_limit);
+    ASSERT(stand_in < 0 && !q->promised && !q->n_draft);
+    q->tokens[q->n_tokens++] = stand_in;
+    q->promised = true;
+}
+
+/* What was promised is here. A sequence that was stopped meanwhile has it when it resumes. */
+static void keep_promise(struct sched *s, struct sequence *q, int32_t token)
+{
+    q->tokens[q->n_tokens - 1] = token;
+    q->promised = false;
+    if (q->state == SEQ_RUNNING) seq_chain(s, q);
 }
 
 void sched_accept(struct sched *s, int seq, const int32_t *tokens, int n)
 {
     struct sequence *q = seq_at(s, seq);
+    if (q->promised) {
+        ASSERT(n == 1);
+        keep_promise(s, q, tokens[0]);
+        return;
+    }
     ASSERT(q->state == SEQ_RUNNING && q->n_computed == q->n_tokens && q->n_tokens < q->n_limit);
     ASSERT(n >= 1 && n <= q->n_draft + 1);
-    ASSERT(!memcmp(q->tokens + q->n_tokens, tokens, (size_t)(n - 1) * sizeof *tokens));
+    for (int i = 0, node = SCHED_DRAFT_ROOT; i < n - 1; i++) {
+        node = sched_draft_child(s, seq, node, tokens[i]);
+        ASSERT(node >= 0);
+    }
+    memcpy(q->tokens + q->n_tokens, tokens, (size_t)(n - 1) * sizeof *tokens);
     q->n_tokens += n - 1;
     seq_advance(s, q, n - 1);
     seq_settle_draft(s, q);
@@ -180,7 +233,7 @@ static void plan_span(struct sched *s, struct sequence *q, int n)
         s->stats.lost_tokens += (uint64_t)lost;
     }
     s->spans[s->plan.n_spans++] =
-        (struct sched_span){seq_index(s, q), from, n, q->n_computed == q->n_tokens, 0};
+        (struct sched_span){seq_index(s, q), from, n, q->n_computed == q->n_tokens, 0, false};
     s->plan.n_rows += n;
     if (q->n_computed == q->n_tokens && q->first_child >= 0) sched_start_forks(s, q);
 }
@@ -285,6 +338,8 @@ static void plan_drafts(struct sched *s, int n_spans)
         q->n_draft = n > 0 ? seq_secure_draft(s, q, n) : 0;
         rows -= q->n_draft;
         s->spans[i].n_draft = q->n_draft;
+        for (int k = 0; k < q->n_draft; k++)
+            s->spans[i].tree |= q->draft_parent[k] != k - 1;
         s->spans[i].n += q->n_draft;
         s->plan.n_rows += q->n_draft;
         s->stats.draft_rows += (uint64_t)q->n_draft;
@@ -371,6 +426,11 @@ void sched_stats(const struct sched *s, struct sched_stats *out)
     out->blocks_used = out->blocks_total - kv_pool_available(s->pool);
     out->host_total = s->host ? shelf_size(s->host) : 0;
     out->host_used = s->host ? shelf_count(s->host) : 0;
+    out->slack_tokens = 0;
+    for (int i = 0; i < s->n_running; i++) {
+        const struct sequence *q = &s->seqs[s->running[i]];
+        out->slack_tokens += (uint64_t)(q->n_table * s->o.block_tokens - q->n_computed);
+    }
     out->waiting_tokens = 0;
     for (int c = 0; c < 2; c++)
         for (int i = s->queue[c].head; i >= 0; i = s->seqs[i].next)

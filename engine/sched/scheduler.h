@@ -9,8 +9,10 @@
  *    them there and back is faster than computing them. What is found nowhere is computed again.
  *  - Full blocks are entered in the prefix cache as soon as their computation is planned: the model stores a batch's keys before anyone
  *    attends to them, so sequences of one step may already share. The last token is always computed.
- *  - Speculation: a decoding sequence may be given a draft; its rows are computed behind the sequence's own, out of what rows and blocks
- *    are left when everybody else is served. What is in doubt is in no cache; what is rejected leaves no trace.
+ *  - Running ahead: a step may be planned before the tokens of the step before are known (sched_promise).
+ *  - Speculation: a decoding sequence may be given a draft, a chain or a tree; its rows are computed behind the sequence's own, out of
+ *    what rows and blocks are left when everybody else is served: node i of a tree lies in the i-th place behind the sequence's tokens,
+ *    at the position its depth says. What is in doubt is in no cache; what is rejected leaves no trace.
  * Knows nothing of text, sampling, the model. Pure: time is an argument, no allocation after sched_new, no thread.
  * Source: Orca (Yu et al. 2022), PagedAttention (Kwon et al. 2023), Sarathi-Serve (Agrawal et al. 2024). */
 #ifndef DEJA_ENGINE_SCHED_SCHEDULER_H
@@ -59,20 +61,29 @@ MUST enum err sched_add(struct sched *s, const struct sched_request *r, uint64_t
 void sched_remove(struct sched *s, int seq);
 /* Appends a generated token after the step that asked for it (span.sample or a fork); a draft is rejected whole. */
 void sched_token(struct sched *s, int seq, int32_t token);
+/* Instead, when the step asked for it but is not over: the next sched_step goes on as if the token were there, which stand_in < 0 holds the
+ * place of (the plan's rows have it for a token). sched_token or sched_accept of one token brings it, before the step after that one; until
+ * then no block that it belongs to is in the prefix cache. Not for a sequence with a draft in flight. */
+void sched_promise(struct sched *s, int seq, int32_t stand_in);
 
-/* Before sched_step: tokens[n], copied, may follow what seq has so far. For a running sequence of which only the last token is not
- * computed and that holds back no forks; others, and what would go past the limit, are passed over in silence. Replaces an
- * earlier draft. The step uses a beginning of it, maybe none (span.n_draft), and forgets the rest. */
-enum { SCHED_DRAFT_MAX = 15 };
-void sched_draft(struct sched *s, int seq, const int32_t *tokens, int n);
-/* After the step: tokens[n] follow, 1 <= n <= span.n_draft + 1. All but the last are the draft's beginning; the last is what the model
- * says there. Blocks past the accepted end are let go. */
+/* Before sched_step: tokens[n], copied, may follow what seq has so far: token i behind token parent[i] < i, or behind the sequence where
+ * that is SCHED_DRAFT_ROOT; those behind one place differ. parent NULL: a chain. For a running sequence of which only the last token
+ * is not computed and that holds back no forks; others, and what would go past the limit, are passed over in silence. Replaces
+ * an earlier draft. The step uses a beginning of it, maybe none (span.n_draft), and forgets the rest. */
+enum { SCHED_DRAFT_MAX = 31, SCHED_DRAFT_ROOT = -1, SCHED_DRAFT_NONE = -2 };
+void sched_draft(struct sched *s, int seq, const int32_t *tokens, const int8_t *parent, int n);
+/* Of the draft in the step: which of its tokens is `token` behind `node` (or the sequence: SCHED_DRAFT_ROOT); SCHED_DRAFT_NONE: none. */
+int sched_draft_child(const struct sched *s, int seq, int node, int32_t token);
+int sched_draft_parent(const struct sched *s, int seq, int node);
+/* After the step: tokens[n] follow, 1 <= n <= span.n_draft + 1. All but the last are a path of the draft from its root, whose K and V lie
+ * at their positions by now; the last is what the model says there. Blocks past the accepted end are let go. */
 void sched_accept(struct sched *s, int seq, const int32_t *tokens, int n);
 
 struct sched_span { /* positions from..from+n-1 of seq are computed in this step */
     int seq, from, n;
     bool sample; /* the logits of the last 1 + n_draft of them are wanted */
     int n_draft; /* the last n_draft are a draft's tokens */
+    bool tree;   /* of which some do not follow the one before them: positions end earlier */
 };
 struct sched_fork { /* child starts from the logits of this parent's span */
     int parent, child;
@@ -114,7 +125,10 @@ int sched_cached_tokens(const struct sched *s,
 
 /* For the disk tier, which lies beside the scheduler: what it caches and under which names. */
 const struct prefix_cache *sched_cache(const struct sched *s);
-struct shelf *sched_host(struct sched *s);                         /* NULL: none */
+struct shelf *sched_host(struct sched *s); /* NULL: none */
+/* As prefix_cache_watch, for blocks of the pool; those of the host: shelf_watch(sched_host()). */
+void sched_watch(struct sched *s, void (*changed)(void *arg, bool entered, struct hash128 id),
+                 void *arg);
 struct shelf *sched_shelf_new(const struct sched *s, int n_slots); /* for names of this scheduler */
 int sched_block_tokens(const struct sched *s);
 /* With track_fresh: a block that was entered in the cache since it was last asked for, and is still there; its bytes are, too, once the
@@ -133,6 +147,7 @@ struct sched_stats {
         displaced, draft_rows, spills, loads, host_hit_tokens;
     int host_total, host_used;
     uint64_t waiting_tokens; /* prompt tokens of waiting sequences */
+    uint64_t slack_tokens;   /* positions of running sequences' blocks that hold nothing yet */
 };
 void sched_stats(const struct sched *s, struct sched_stats *out);
 

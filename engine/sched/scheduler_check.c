@@ -11,7 +11,7 @@ static const char *check_running(const struct sched *s, int *n_reserved)
         if (q->n_computed > q->n_tokens || q->n_tokens > q->n_limit)
             return "a sequence is longer than its limit";
         if (q->n_computed > q->n_table * bt) return "a computed position has no block";
-        if (q->n_chained != q->n_computed / bt) return "chain and computed positions disagree";
+        if (q->n_chained != seq_whole(s, q)) return "chain and computed positions disagree";
         if (q->reserved < 0) return "a negative promise";
         *n_reserved += q->reserved;
     }

@@ -134,11 +134,16 @@ void seq_enter(struct sched *s, kv_block b, const struct block_name *name)
 
 void seq_advance(struct sched *s, struct sequence *q, int n)
 {
-    int bt = s->o.block_tokens;
     q->n_computed += n;
     ASSERT(q->n_computed <= q->n_tokens && blocks_for(s, q->n_computed) <= q->n_table);
     q->planned_step = s->step;
-    for (; (q->n_chained + 1) * bt <= q->n_computed; q->n_chained++) {
+    seq_chain(s, q);
+}
+
+void seq_chain(struct sched *s, struct sequence *q)
+{
+    int bt = s->o.block_tokens, n = seq_whole(s, q);
+    for (; q->n_chained < n; q->n_chained++) {
         if (!s->o.prefix_caching) continue;
         const int32_t *tokens = q->tokens + q->n_chained * bt;
         struct block_name name = {prefix_cache_chain(s->cache, q->chain, tokens), q->chain, tokens};

@@ -19,6 +19,7 @@ struct sequence {
     int parent, first_child; /* held forks; -1 none */
     int32_t *tokens;
     int n_prompt, n_tokens, n_limit;
+    bool promised; /* the last token is not known yet: sched_promise */
     struct prefix_scope scope;
     uint64_t arrived_ms;
     int bypassed, preemptions;
@@ -31,7 +32,7 @@ struct sequence {
         n_computed; /* blocks held; positions whose keys are stored (or planned in this step) */
     int reserved;   /* blocks promised and not yet taken */
     struct hash128 chain; /* identity of block n_chained-1, or the start */
-    int n_chained;        /* == n_computed / block_tokens */
+    int n_chained;        /* whole blocks that are computed and whose tokens are known */
     uint64_t planned_step;
     int n_tokens_resumed; /* n_tokens when it was last admitted */
     int n_had;            /* positions that were computed when it was last stopped */
@@ -39,6 +40,7 @@ struct sequence {
     bool
         loading; /* more of it is on the host than one step may load: it computes nothing until that is here */
     int n_draft; /* proposed tokens, in tokens[n_tokens..]; after planning: those computed in this step */
+    int8_t draft_parent[SCHED_DRAFT_MAX];
     int table_before, reserved_before; /* n_table and reserved without the draft's blocks */
     int cached_tokens;
 };
@@ -101,9 +103,16 @@ static inline int seq_index(const struct sched *s, const struct sequence *q)
 {
     return (int)(q - s->seqs);
 }
+/* Positions to compute. A sequence at its limit (its last token is promised) has none: it only waits for that token. */
 static inline int seq_rest(const struct sequence *q)
 {
-    return q->n_tokens - q->n_computed;
+    return q->n_tokens < q->n_limit ? q->n_tokens - q->n_computed : 0;
+}
+/* Whole blocks of which everything is computed and known. */
+static inline int seq_whole(const struct sched *s, const struct sequence *q)
+{
+    int known = q->n_tokens - q->promised;
+    return (q->n_computed < known ? q->n_computed : known) / s->o.block_tokens;
 }
 static inline int blocks_for(const struct sched *s, int n_tokens)
 {
@@ -129,6 +138,8 @@ bool seq_take_block(struct sched *s, struct sequence *q, kv_block *out);
 bool seq_secure(struct sched *s, struct sequence *q, int pos);
 /* The next n positions are computed in this step: enters blocks that become full. */
 void seq_advance(struct sched *s, struct sequence *q, int n);
+/* Enters whole blocks that are not yet. */
+void seq_chain(struct sched *s, struct sequence *q);
 /* Blocks for the n positions after the computed ones, taken for a draft; returns for how many there are. */
 int seq_secure_draft(struct sched *s, struct sequence *q, int n);
 /* After the accepted positions were advanced over: lets go of the blocks past them, and makes the promise good again. */

@@ -101,6 +101,12 @@ int shelf_pinned(const struct shelf *s)
     return kv_pool_size(s->pool) - kv_pool_available(s->pool);
 }
 
+void shelf_watch(struct shelf *s, void (*changed)(void *arg, bool entered, struct hash128 id),
+                 void *arg)
+{
+    prefix_cache_watch(s->cache, changed, arg);
+}
+
 const char *shelf_check(const struct shelf *s)
 {
     const char *why = kv_pool_check(s->pool);

@@ -35,6 +35,10 @@ int shelf_size(const struct shelf *s);
 int shelf_count(const struct shelf *s); /* slots with a name */
 int shelf_pinned(const struct shelf *s);
 
+/* As prefix_cache_watch. */
+void shelf_watch(struct shelf *s, void (*changed)(void *arg, bool entered, struct hash128 id),
+                 void *arg);
+
 /* NULL, or what is wrong. For tests and debug builds. */
 const char *shelf_check(const struct shelf *s);
 

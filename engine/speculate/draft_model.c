@@ -1,6 +1,7 @@
 /* draft_model.c - see draft_model.h. */
 #include "engine/speculate/draft_model.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -79,12 +80,24 @@ static void read_tokens(struct draft_model *m, int slot_i, const int32_t *tokens
     s->n = to;
 }
 
-static int32_t likeliest(const struct draft_model *m)
+/* The likeliest tokens of the last logits; NaN counts as nothing. */
+static struct draft_guess guess(const struct draft_model *m)
 {
-    int32_t best = 0;
-    for (int32_t i = 1; i < m->n_vocab; i++)
-        if (m->logits[i] > m->logits[best]) best = i;
-    return best;
+    struct draft_guess g = {.token = {0, 1, 2}, .p = {-INFINITY, -INFINITY, -INFINITY}};
+    for (int32_t i = 0; i < m->n_vocab; i++) {
+        float v = m->logits[i];
+        if (!(v > g.p[DRAFT_MODEL_RANKS - 1])) continue;
+        int k = DRAFT_MODEL_RANKS - 1;
+        for (; k > 0 && v > g.p[k - 1]; k--)
+            g.token[k] = g.token[k - 1], g.p[k] = g.p[k - 1];
+        g.token[k] = i, g.p[k] = v;
+    }
+    float top = g.p[0], sum = 0;
+    for (int32_t i = 0; i < m->n_vocab; i++)
+        if (m->logits[i] > top - 15) sum += expf(m->logits[i] - top);
+    for (int k = 0; k < DRAFT_MODEL_RANKS; k++)
+        g.p[k] = sum > 0 ? expf(g.p[k] - top) / sum : 0;
+    return g;
 }
 
 /* The slot of this ticket, else the one unused for longest. */
@@ -102,7 +115,7 @@ static int slot_of(struct draft_model *m, uint64_t *ticket)
 }
 
 int draft_model_say(struct draft_model *m, uint64_t *ticket, const int32_t *tokens, int n_tokens,
-                    int32_t *out, int n)
+                    struct draft_guess *out, int n)
 {
     if (n_tokens + n > m->context_max) return 0;
     int slot_i = slot_of(m, ticket), same = 0;
@@ -119,9 +132,9 @@ int draft_model_say(struct draft_model *m, uint64_t *ticket, const int32_t *toke
     bool clean = n_tokens - same <= 2; /* else reading is most of it */
     read_tokens(m, slot_i, tokens, same, n_tokens, true);
     for (int i = 0; i < n; i++) {
-        out[i] = likeliest(m);
+        out[i] = guess(m);
         if (i == n - 1) break;
-        memcpy(s->tokens + n_tokens + i, out + i, sizeof *out);
+        s->tokens[n_tokens + i] = out[i].token[0];
         read_tokens(m, slot_i, s->tokens, n_tokens + i, n_tokens + i + 1, true);
     }
     double us = (double)(clock_us() - start_us) / n;

@@ -19,10 +19,15 @@ struct draft_model_options {
 MUST enum err draft_model_open(struct draft_model **out, const struct draft_model_options *o,
                                const struct gguf *target, struct errmsg *e);
 void draft_model_close(struct draft_model *m); /* NULL is fine */
-/* n tokens that may follow tokens[n_tokens]; *ticket (0 at first) names the sequence here. Returns how many: 0 when it is too
- * long, or has so much to read first that a part is read now and drafts come later. */
+enum { DRAFT_MODEL_RANKS = 3 };
+struct draft_guess { /* likeliest first, and how likely each is by itself */
+    int32_t token[DRAFT_MODEL_RANKS];
+    float p[DRAFT_MODEL_RANKS];
+};
+/* n tokens that may follow tokens[n_tokens], each behind the likeliest of the one before; *ticket (0 at first) names the sequence here.
+ * Returns how many: 0 when it is too long, or has so much to read first that a part is read now and drafts come later. */
 int draft_model_say(struct draft_model *m, uint64_t *ticket, const int32_t *tokens, int n_tokens,
-                    int32_t *out, int n);
+                    struct draft_guess *out, int n);
 void draft_model_forget(struct draft_model *m, uint64_t *ticket);
 /* What a drafted token costs, measured; at first by a few steps at the start. */
 double draft_model_token_us(const struct draft_model *m);

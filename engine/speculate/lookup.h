@@ -4,27 +4,32 @@
  * Sources: prompt lookup decoding (Saxena 2023); suffix-based drafting, arXiv:2411.04975. */
 #ifndef DEJA_ENGINE_SPECULATE_LOOKUP_H
 #define DEJA_ENGINE_SPECULATE_LOOKUP_H
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum {
-    LOOKUP_MATCH_MIN = 3,   /* shorter repeats are chance: see docs/speed.md */
-    LOOKUP_MATCH_MAX = 16,  /* longer ones are not told apart */
-    LOOKUP_SCAN_MAX = 16384 /* tokens looked at; older ones are not */
+    LOOKUP_MATCH_MIN = 3,    /* shorter repeats are chance: see docs/speed.md */
+    LOOKUP_MATCH_MAX = 16,   /* longer ones are not told apart */
+    LOOKUP_SCAN_MAX = 16384, /* tokens looked at; older ones are not */
+    LOOKUP_PATHS_MAX = 4
 };
 
 struct lookup_text { /* where a continuation may come from */
     const int32_t *tokens;
     int n;
 };
-struct lookup_found {
-    int n;     /* tokens in out; 0 = nothing found */
-    int match; /* how many tokens before it agreed, LOOKUP_MATCH_MAX at most */
+struct lookup_path {
+    const int32_t *tokens; /* [n] borrowed from the text */
+    int n;                 /* >= 1 */
+    int match;             /* how many tokens before it agreed, LOOKUP_MATCH_MAX at most */
+    bool expected;         /* found in the expected text */
 };
 
-/* What followed the longest repeat of the end of tokens[n_tokens]; at most n_out ids into out. Looks in expected first (it may be empty),
- * then in tokens itself; of equally long repeats the last one counts. */
-struct lookup_found lookup_draft(const int32_t *tokens, int n_tokens, struct lookup_text expected,
-                                 int32_t *out, int n_out);
+/* What followed repeats of own's end: at most n_out <= LOOKUP_PATHS_MAX continuations of at most n_tokens tokens into out, none the
+ * beginning of another, those of longer repeats first. Looks in expected first (it may be empty), then in own; of equally long repeats
+ * in one text the last one comes first. Returns how many. */
+int lookup_paths(struct lookup_text own, struct lookup_text expected, int n_tokens,
+                 struct lookup_path *out, int n_out);
 
 #endif

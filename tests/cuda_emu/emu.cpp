@@ -1,5 +1,5 @@
 /* emu.cpp - see emu.hpp: fibers, barriers, warp operations, shared memory. */
-#include "tests/cuda_emu/emu.hpp"
+#include "tests/cuda_emu/emu_tma.hpp"
 
 #include <algorithm>
 #include <cstdarg>
@@ -21,7 +21,7 @@
 namespace emu
 {
 enum { STACK_BYTES = 96 << 10, RED_ZONE = 64, FAULT_BYTES = 400 };
-enum state { READY, AT_BARRIER, AT_WARP, DONE };
+enum state { READY, AT_BARRIER, AT_WARP, POLLING, DONE };
 
 struct copy {
     void *to;
@@ -40,7 +40,9 @@ struct fiber {
     int barrier_id, barrier_n;
     unsigned mask;
     warp_fn fn;
+    bool (*ready)(void *arg);
     void *arg;
+    wgmma_state products;
     std::vector<copy> open;                /* cp.async since the last commit */
     std::vector<std::vector<copy>> groups; /* committed, oldest first */
 };
@@ -104,7 +106,7 @@ static void to_fiber(struct fiber *f)
     g.now = nullptr;
 }
 
-__attribute__((format(printf, 1, 2))) static void fault(const char *format, ...)
+void fault(const char *format, ...)
 {
     if (!g.faulted) {
         va_list ap;
@@ -128,6 +130,8 @@ static void entry()
     (*g.kernel)();
     if (!g.now->open.empty() || !g.now->groups.empty())
         fault("thread %d ends with copies it has not waited for", g.now->i);
+    if (!g.now->products.ops.empty())
+        fault("thread %d ends with products it has not waited for", g.now->i);
     g.now->state = DONE;
     to_home(true);
     abort();
@@ -147,6 +151,7 @@ static void prepare(struct fiber *f)
     f->fake_stack = nullptr;
     f->open.clear();
     f->groups.clear();
+    f->products = {};
 }
 
 /* ---- randomness ---- */
@@ -215,6 +220,20 @@ void warp_meet(site where, unsigned mask, warp_fn fn, void *arg)
     me->fn = fn;
     me->arg = arg;
     to_home(false);
+}
+
+void poll(site where, bool (*ready)(void *), void *arg)
+{
+    struct fiber *me = g.now;
+    me->state = POLLING;
+    me->at = where;
+    me->ready = ready;
+    me->arg = arg;
+    to_home(false);
+}
+wgmma_state &wgmma_of_thread()
+{
+    return g.now->products;
 }
 
 /* A whole block waits at __syncthreads: ended threads are an error, since hardware may count them or not. */
@@ -319,6 +338,11 @@ static bool release()
         while (release_warp(w) && !g.faulted)
             any = true;
     if (g.faulted) return false;
+    for (int i = 0; i < g.n_threads; i++) {
+        struct fiber *f = g.fibers[(size_t)i].get();
+        if (f->state == POLLING && f->ready(f->arg)) f->state = READY, any = true;
+        if (g.faulted) return false;
+    }
     while (release_named())
         any = true;
     return any || release_block();
@@ -413,6 +437,7 @@ static void run_block(size_t shared_bytes)
 {
     std::vector<int> order;
     shared_reset(shared_bytes);
+    tma_reset();
     for (int i = 0; i < g.n_threads; i++) {
         prepare(g.fibers[(size_t)i].get());
         order.push_back(i);
@@ -423,6 +448,7 @@ static void run_block(size_t shared_bytes)
         bool finished = true;
         for (int i = 0; i < g.n_threads; i++)
             finished &= g.fibers[(size_t)i]->state == DONE;
+        if (finished && tma_on_its_way()) fault("a block ends while copies are on their way to it");
         if (finished) return;
         if (!release() && !ran && !g.faulted) report_stuck();
         if (g.faulted) return;
@@ -442,25 +468,35 @@ static void make_fibers()
                                     (unsigned)i / g.block.x / g.block.y};
 }
 
+bool can_launch(dim3 grid, dim3 block, size_t shared_bytes)
+{
+    uint64_t sides[] = {block.x, block.y, block.z}, n_threads = 1;
+    for (uint64_t side : sides)
+        if (n_threads <= THREADS_MAX) n_threads *= side;
+    if (n_threads && n_threads <= THREADS_MAX && grid.x && grid.x <= GRID_X_MAX && grid.y &&
+        grid.y <= GRID_YZ_MAX && grid.z && grid.z <= GRID_YZ_MAX && shared_bytes <= SHARED_BYTES)
+        return true;
+    fault("a launch of %u x %u x %u blocks of %llu threads with %zu bytes of shared memory", grid.x,
+          grid.y, grid.z, (unsigned long long)n_threads, shared_bytes);
+    return false;
+}
+
 void run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &kernel)
 {
-    unsigned n_blocks = grid.x * grid.y * grid.z, n_threads = block.x * block.y * block.z;
-    if (!n_blocks || !n_threads || n_threads > THREADS_MAX || shared_bytes > SHARED_BYTES) {
-        fault("a launch of %u blocks of %u threads with %zu bytes of shared memory", n_blocks,
-              n_threads, shared_bytes);
-        return;
-    }
+    if (!can_launch(grid, block, shared_bytes)) return;
+    uint64_t n_blocks = (uint64_t)grid.x * grid.y * grid.z;
     g.grid = grid;
     g.block = block;
     g.kernel = &kernel;
-    g.n_threads = (int)n_threads;
+    g.n_threads = (int)(block.x * block.y * block.z);
     make_fibers();
-    std::vector<unsigned> order;
-    for (unsigned i = 0; i < n_blocks; i++)
+    std::vector<uint64_t> order;
+    for (uint64_t i = 0; i < n_blocks; i++)
         order.push_back(i);
     mix(order);
-    for (unsigned i : order) {
-        g.block_idx = {i % grid.x, i / grid.x % grid.y, i / grid.x / grid.y};
+    for (uint64_t i : order) {
+        g.block_idx = {(unsigned)(i % grid.x), (unsigned)(i / grid.x % grid.y),
+                       (unsigned)(i / grid.x / grid.y)};
         run_block(shared_bytes);
         if (g.faulted) break;
     }

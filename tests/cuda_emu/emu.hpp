@@ -10,7 +10,7 @@
  * What it cannot show: races between blocks that run at the same time, memory ordering, speed. The fragment layouts of mma and
  * ldmatrix are those of the PTX ISA as we read it: tests/gpu compares them with a device.
  *
- * Threading: one OS thread. A fault ends the process with a sentence, unless a test has asked to see it (emu::expect_fault). */
+ * Threading: one OS thread at a time (the runtime of include/cuda_runtime.h sees to it). A fault ends the process with a sentence, unless a test has asked to see it (emu::expect_fault). */
 #ifndef DEJA_TESTS_CUDA_EMU_HPP
 #define DEJA_TESTS_CUDA_EMU_HPP
 #include <cmath>
@@ -65,6 +65,7 @@ static inline float4 make_float4(float x, float y, float z, float w)
 namespace emu
 {
 enum { WARP = 32, THREADS_MAX = 1024, SHARED_BYTES = 227 << 10 };
+enum : unsigned { GRID_X_MAX = 0x7fffffff, GRID_YZ_MAX = 0xffff };
 
 struct site { /* where in a kernel */
     const char *what, *file;
@@ -83,6 +84,13 @@ void barrier(site where, int id, int n);
 using warp_fn = void (*)(void *const *arg);
 void warp_meet(site where, unsigned mask, warp_fn fn, void *arg);
 
+/* Until ready(arg), which whoever runs next asks again and again. */
+void poll(site where, bool (*ready)(void *arg), void *arg);
+/* What a kernel did wrong: ends the process, or the block where a test expects it. */
+void fault(const char *format, ...) __attribute__((format(printf, 1, 2)));
+struct wgmma_state; /* emu_tma.hpp */
+wgmma_state &wgmma_of_thread();
+
 /* The same array for all threads of a block; key tells arrays apart. */
 void *shared_array(site key, size_t bytes);
 void *shared_dynamic();
@@ -91,6 +99,8 @@ void copy_async(void *shared, const void *global, int bytes);
 void copy_commit();
 void copy_wait(int n_pending);
 
+/* False, and a fault: no device takes such a launch. */
+bool can_launch(dim3 grid, dim3 block, size_t shared_bytes);
 /* Runs kernel once a thread, blocks in shuffled order. */
 void run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &kernel);
 void seed(uint64_t s);
@@ -267,7 +277,7 @@ static inline unsigned __byte_perm(unsigned x, unsigned y, unsigned s)
 }
 
 /* ---- the words of engine/backend/cuda/device.cuh ---- */
-#define KERNEL static void
+#define KERNEL [[maybe_unused]] static void
 #define DEVICE static inline
 #define SHARED(type, name, n)                                                                      \
     type *name = (type *)emu::shared_array(EMU_SITE(#name), sizeof(type) * (size_t)(n))

@@ -1,9 +1,14 @@
 /* runtime.cpp - see include/cuda_runtime.h. */
+#include <atomic>
 #include <chrono>
+#include <climits>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <set>
 #include <vector>
 
@@ -18,14 +23,18 @@
 
 using work = std::function<void()>;
 
-struct item { /* run, or mark the event, or wait until the event has been marked this often */
+struct
+    item { /* run when ready, or mark the event, or wait until the event has been marked this often */
     work run;
     emu_event *record, *wait;
     unsigned long wait_for;
+    std::function<bool()> ready;
+    std::shared_ptr<void> held; /* by a graph it is part of */
 };
 struct emu_stream {
     std::deque<item> queue;
     emu_graph *capturing;
+    int device;
 };
 struct emu_event {
     unsigned long recorded, done; /* how often it was enqueued, how often it was reached */
@@ -35,13 +44,61 @@ struct emu_graph {
     std::vector<item> items;
 };
 
-static std::map<char *, size_t> device; /* start -> bytes */
-static size_t in_use;
-static std::set<emu_stream *> streams;
-static emu_stream default_stream;
-static cudaError_t last = cudaSuccess;
-static int allocations_left = -1;
 enum : size_t { DEVICE_BYTES = 1u << 30 };
+enum { DEVICES_MAX = 16, ALL = -1, WAIT_S = 20, LOOK_MS = 20 };
+struct allocation {
+    size_t bytes;
+    int device;
+};
+
+static std::recursive_mutex lock; /* of everything here, and of what runs */
+static std::condition_variable_any enqueued;
+using guard = std::lock_guard<std::recursive_mutex>;
+static std::map<char *, allocation> memory; /* by start */
+static std::map<char *, size_t> pinned;     /* host memory that copies take their time with */
+static size_t in_use[DEVICES_MAX];
+static std::set<emu_stream *> streams;
+static emu_stream default_stream = {{}, nullptr, ALL};
+static thread_local cudaError_t last = cudaSuccess;
+static thread_local int current;
+static std::atomic<int> allocations_left{-1};
+static int kernels_left = -2; /* -1 = never lost; -2 = what the environment says */
+static int losing, running;   /* devices */
+
+static const char *setting(const char *name)
+{
+    const char *v = getenv(name);
+    return v && *v ? v : nullptr;
+}
+static size_t all_bytes()
+{
+    const char *v = setting("CUDA_EMU_BYTES");
+    return v ? strtoull(v, nullptr, 10) : (size_t)DEVICE_BYTES;
+}
+static size_t pitch_max()
+{
+    const char *v = setting("CUDA_EMU_PITCH");
+    return v ? strtoull(v, nullptr, 10) : (size_t)INT_MAX;
+}
+static bool lost(int device)
+{
+    return kernels_left == 0 && (device == losing || device == ALL);
+}
+void emu::lose_device_after(int n, int device)
+{
+    guard g(lock);
+    kernels_left = n, losing = device;
+}
+bool emu::may_run()
+{
+    if (kernels_left == -2) {
+        const char *v = setting("CUDA_EMU_LOSE_AFTER"), *d = setting("CUDA_EMU_LOSE_DEVICE");
+        kernels_left = v ? atoi(v) : -1;
+        losing = d ? atoi(d) : 0;
+    }
+    if (kernels_left > 0 && (running == losing || running == ALL)) kernels_left--;
+    return !lost(running) && !setting("CUDA_EMU_NO_KERNELS_RUN");
+}
 
 static cudaError_t result(cudaError_t e)
 {
@@ -50,70 +107,107 @@ static cudaError_t result(cudaError_t e)
 }
 
 /* ---- device memory is the device's alone ---- */
-static void open_device()
+static void open_device(int device)
 {
-    for (auto &d : device)
-        ASAN_UNPOISON_MEMORY_REGION(d.first, d.second);
+    for (auto &m : memory)
+        if (device == ALL || m.second.device == device)
+            ASAN_UNPOISON_MEMORY_REGION(m.first, m.second.bytes);
 }
-static void close_device()
+static void close_device(int device)
 {
-    for (auto &d : device)
-        ASAN_POISON_MEMORY_REGION(d.first, d.second);
+    for (auto &m : memory)
+        if (device == ALL || m.second.device == device)
+            ASAN_POISON_MEMORY_REGION(m.first, m.second.bytes);
 }
 static bool on_device(const void *p, size_t bytes)
 {
-    auto d = device.upper_bound((char *)p);
-    if (d == device.begin()) return false;
-    --d;
-    return (char *)p >= d->first && (char *)p + bytes <= d->first + d->second;
+    auto m = memory.upper_bound((char *)p);
+    if (m == memory.begin()) return false;
+    --m;
+    return (char *)p >= m->first && (char *)p + bytes <= m->first + m->second.bytes;
 }
 
 /* ---- streams ---- */
-static bool step(emu_stream *s)
+static bool may_step(const emu_stream *s)
 {
     if (s->queue.empty()) return false;
-    item &front = s->queue.front();
-    if (front.wait && front.wait->done < front.wait_for) return false;
-    item i = std::move(front);
+    const item &front = s->queue.front();
+    if (front.ready && !front.ready()) return false;
+    return !front.wait || front.wait->done >= front.wait_for;
+}
+static void step(emu_stream *s)
+{
+    item i = std::move(s->queue.front());
     s->queue.pop_front();
     if (i.run) i.run();
     if (i.record) {
         i.record->done++;
         i.record->at = std::chrono::steady_clock::now();
     }
+}
+static bool run_stream(emu_stream *s, const std::function<bool()> &finished)
+{
+    if (finished() || !may_step(s)) return false;
+    running = s->device;
+    open_device(s->device);
+    while (!finished() && may_step(s))
+        step(s);
+    close_device(s->device);
+    running = 0;
     return true;
 }
+/* What can run now; under lock. */
+static bool run_some(const std::function<bool()> &finished)
+{
+    bool any = run_stream(&default_stream, finished);
+    for (emu_stream *s : streams)
+        any |= run_stream(s, finished);
+    return any;
+}
 
+/* Not a thing more than what is waited for: what was enqueued behind it has not happened, whoever looks.
+ * What another thread does may let a stream go on without enqueuing anything, so it is looked at again now and then. */
 static void run_until(const std::function<bool()> &finished)
 {
-    open_device();
+    using clock = std::chrono::steady_clock;
+    std::unique_lock<std::recursive_mutex> held(lock);
+    auto until = clock::now() + std::chrono::seconds(WAIT_S);
     while (!finished()) {
-        bool any = false;
-        while (step(&default_stream))
-            any = true;
-        for (emu_stream *s : streams)
-            while (step(s))
-                any = true;
-        if (!any && !finished()) {
-            fprintf(stderr, "cuda_emu: streams wait for events that nobody records\n");
-            abort();
-        }
+        if (run_some(finished)) until = clock::now() + std::chrono::seconds(WAIT_S);
+        if (finished()) return;
+        enqueued.wait_for(held, std::chrono::milliseconds(LOOK_MS));
+        if (clock::now() < until) continue;
+        fprintf(stderr, "cuda_emu: streams wait for what nobody records\n");
+        abort();
     }
-    close_device();
 }
 
 static void add(cudaStream_t s, item i)
 {
+    guard g(lock);
     emu_stream *to = s ? s : &default_stream;
-    if (to->capturing)
+    if (to->device != ALL && to->device != current) {
+        fprintf(stderr, "cuda_emu: work for a stream of device %d while %d is current\n",
+                to->device, current);
+        abort();
+    }
+    enqueued.notify_all();
+    if (to->capturing) {
         to->capturing->items.push_back(std::move(i));
-    else
-        to->queue.push_back(std::move(i));
+        return;
+    }
+    i.held.reset();
+    to->queue.push_back(std::move(i));
 }
 
 void emu::enqueue(cudaStream_t s, std::function<void()> run)
 {
-    add(s, {std::move(run), nullptr, nullptr, 0});
+    add(s, {std::move(run), nullptr, nullptr, 0, nullptr, nullptr});
+}
+void emu::enqueue_when(cudaStream_t s, std::function<bool()> ready, std::function<void()> run,
+                       std::shared_ptr<void> held)
+{
+    add(s, {std::move(run), nullptr, nullptr, 0, std::move(ready), std::move(held)});
 }
 void emu::fail_allocation_after(int n)
 {
@@ -121,12 +215,18 @@ void emu::fail_allocation_after(int n)
 }
 size_t emu::device_bytes()
 {
-    return in_use;
+    guard g(lock);
+    size_t sum = 0;
+    for (size_t n : in_use)
+        sum += n;
+    return sum;
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
 {
+    guard g(lock);
     *s = new emu_stream();
+    (*s)->device = current;
     streams.insert(*s);
     return cudaSuccess;
 }
@@ -138,27 +238,38 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
     emu_stream *of = s ? s : &default_stream;
     run_until([=] { return of->queue.empty(); });
-    return cudaSuccess;
+    guard g(lock);
+    return lost(of->device) ? cudaErrorLaunchFailure : cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t s)
 {
     if (!s) return cudaSuccess;
     cudaStreamSynchronize(s);
+    guard g(lock);
     streams.erase(s);
     delete s;
     return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t s)
 {
-    return (s ? s : &default_stream)->queue.empty() ? cudaSuccess : cudaErrorNotReady;
+    guard g(lock);
+    emu_stream *of = s ? s : &default_stream;
+    if (of->capturing) {
+        fprintf(stderr, "cuda_emu: a stream that is recorded is asked whether it is ready\n");
+        abort();
+    }
+    bool ready = of->queue.empty();
+    run_some([] { return false; }); /* whoever asks again and again sees it end */
+    if (lost(of->device)) return cudaErrorLaunchFailure;
+    return ready ? cudaSuccess : result(cudaErrorNotReady);
 }
 cudaError_t cudaDeviceSynchronize()
 {
-    run_until([] {
-        bool empty = default_stream.queue.empty();
-        for (emu_stream *s : streams)
-            empty &= s->queue.empty();
-        return empty;
+    run_until([] { /* of the current device */
+                   bool empty = default_stream.queue.empty();
+                   for (emu_stream *s : streams)
+                       empty &= s->device != current || s->queue.empty();
+                   return empty;
     });
     return cudaSuccess;
 }
@@ -182,18 +293,19 @@ cudaError_t cudaEventDestroy(cudaEvent_t e)
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
     e->recorded++;
-    add(s, {nullptr, e, nullptr, 0});
+    add(s, {nullptr, e, nullptr, 0, nullptr, nullptr});
     return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 {
-    add(s, {nullptr, nullptr, e, e->recorded});
+    add(s, {nullptr, nullptr, e, e->recorded, nullptr, nullptr});
     return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
     run_until([=] { return e->done >= e->recorded; });
-    return cudaSuccess;
+    guard g(lock);
+    return lost(current) ? cudaErrorLaunchFailure : cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t e)
 {
@@ -208,24 +320,38 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 /* ---- graphs ---- */
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode)
 {
+    guard g(lock);
     if (!s || s->capturing) return result(cudaErrorInvalidValue);
     s->capturing = new emu_graph();
     return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *g)
 {
+    guard held(lock);
     if (!s || !s->capturing) return result(cudaErrorInvalidValue);
     *g = s->capturing;
     s->capturing = nullptr;
     return cudaSuccess;
 }
+static std::atomic<int> n_graphs_alive;
+int emu::graphs_alive()
+{
+    return n_graphs_alive;
+}
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *x, cudaGraph_t g, unsigned long long)
 {
+    n_graphs_alive++;
     *x = new emu_graph(*g);
     return cudaSuccess;
 }
+static std::atomic<int> n_graph_launches;
+int emu::graph_launches()
+{
+    return n_graph_launches;
+}
 cudaError_t cudaGraphLaunch(cudaGraphExec_t x, cudaStream_t s)
 {
+    n_graph_launches++;
     for (const item &i : x->items)
         add(s, i);
     return cudaSuccess;
@@ -237,6 +363,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t g)
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t x)
 {
+    n_graphs_alive -= x != nullptr;
     delete x;
     return cudaSuccess;
 }
@@ -244,15 +371,17 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t x)
 /* ---- memory ---- */
 cudaError_t cudaMalloc(void **p, size_t bytes)
 {
+    guard g(lock);
     *p = nullptr;
-    if (allocations_left == 0 || bytes > DEVICE_BYTES - in_use)
+    if (allocations_left == 0 || bytes > all_bytes() - in_use[current])
         return allocations_left = -1, result(cudaErrorMemoryAllocation);
     if (allocations_left > 0) allocations_left--;
-    char *got = (char *)aligned_alloc(256, (bytes + 255) / 256 * 256);
-    memset(got, 0xff, (bytes + 255) / 256 * 256); /* unwritten device memory is NaN */
-    device[got] = (bytes + 255) / 256 * 256;
-    in_use += device[got];
-    ASAN_POISON_MEMORY_REGION(got, device[got]);
+    size_t whole = (bytes + 255) / 256 * 256;
+    char *got = (char *)aligned_alloc(256, whole);
+    memset(got, 0xff, whole); /* unwritten device memory is NaN */
+    memory[got] = {whole, current};
+    in_use[current] += whole;
+    ASAN_POISON_MEMORY_REGION(got, whole);
     *p = got;
     return cudaSuccess;
 }
@@ -260,28 +389,58 @@ cudaError_t cudaFree(void *p)
 {
     if (!p) return cudaSuccess;
     cudaDeviceSynchronize();
-    auto d = device.find((char *)p);
-    if (d == device.end()) return result(cudaErrorInvalidValue);
-    ASAN_UNPOISON_MEMORY_REGION(d->first, d->second);
-    in_use -= d->second;
-    device.erase(d);
+    guard g(lock);
+    auto m = memory.find((char *)p);
+    if (m == memory.end()) return result(cudaErrorInvalidValue);
+    ASAN_UNPOISON_MEMORY_REGION(m->first, m->second.bytes);
+    in_use[m->second.device] -= m->second.bytes;
+    memory.erase(m);
     free(p);
     return cudaSuccess;
 }
 cudaError_t cudaMallocHost(void **p, size_t bytes)
 {
     *p = malloc(bytes ? bytes : 1);
-    return *p ? cudaSuccess : result(cudaErrorMemoryAllocation);
+    if (!*p) return result(cudaErrorMemoryAllocation);
+    guard g(lock);
+    pinned[(char *)*p] = bytes;
+    return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void *p)
 {
     cudaDeviceSynchronize();
+    guard g(lock);
+    auto h = pinned.find((char *)p);
+    if (h == pinned.end()) return p ? result(cudaErrorInvalidValue) : cudaSuccess;
+    ASAN_UNPOISON_MEMORY_REGION(h->first, h->second);
+    pinned.erase(h);
     free(p);
     return cudaSuccess;
 }
 
+/* Pinned memory of a copy on its way is nobody's: reading what is to come, or writing what is still to be sent, shows. */
+static bool is_pinned(const void *p)
+{
+    auto h = pinned.upper_bound((char *)p);
+    if (h == pinned.begin()) return false;
+    --h;
+    return (char *)p < h->first + h->second;
+}
+static void close_pinned(const void *p, size_t bytes, bool arrives)
+{
+    guard g(lock);
+    if (!is_pinned(p)) return;
+    if (arrives) memset((void *)p, 0xa5, bytes);
+    ASAN_POISON_MEMORY_REGION(p, bytes);
+}
+static void open_pinned(const void *p, size_t bytes)
+{
+    if (is_pinned(p)) ASAN_UNPOISON_MEMORY_REGION(p, bytes);
+}
+
 static void check_kind(const void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
 {
+    guard g(lock);
     if (kind == cudaMemcpyDefault || !bytes) return;
     bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
     bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
@@ -292,16 +451,37 @@ static void check_kind(const void *to, const void *from, size_t bytes, cudaMemcp
             bytes);
     abort();
 }
+/* The driver itself waits for a copy to pageable memory, and nobody gives up for it what waits for another thread's work. */
+static void check_wait(const void *to, cudaMemcpyKind kind, cudaStream_t s)
+{
+    if (kind != cudaMemcpyDeviceToHost || !s || is_pinned(to)) return;
+    for (const item &i : s->queue)
+        if (i.ready) {
+            fprintf(stderr,
+                    "cuda_emu: a copy to pageable memory behind what others may never do\n");
+            abort();
+        }
+}
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t s)
 {
+    guard g(lock); /* nobody runs the copy before the memory is closed */
     check_kind(to, from, bytes, kind);
-    emu::enqueue(s, [=] { memcpy(to, from, bytes); });
+    check_wait(to, kind, s);
+    emu::enqueue(s, [=] {
+        open_pinned(to, bytes);
+        open_pinned(from, bytes);
+        memcpy(to, from, bytes);
+    });
+    close_pinned(to, bytes, true);
+    close_pinned(from, bytes, false);
     return cudaSuccess;
 }
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
                               size_t width, size_t height, cudaMemcpyKind kind, cudaStream_t s)
 {
+    if (to_pitch > pitch_max() || from_pitch > pitch_max())
+        return result(cudaErrorInvalidPitchValue);
     for (size_t i = 0; i < height; i++)
         cudaMemcpyAsync((char *)to + i * to_pitch, (const char *)from + i * from_pitch, width, kind,
                         s);
@@ -314,6 +494,7 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind 
 }
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s)
 {
+    if (lost(current)) return result(cudaErrorLaunchFailure);
     emu::enqueue(s, [=] { memset(p, value, bytes); });
     return cudaSuccess;
 }
@@ -331,8 +512,16 @@ const char *cudaGetErrorString(cudaError_t e)
         return "no error";
     case cudaErrorMemoryAllocation:
         return "out of memory";
+    case cudaErrorInvalidPitchValue:
+        return "invalid pitch argument";
     case cudaErrorNoDevice:
         return "no CUDA-capable device is detected";
+    case cudaErrorInsufficientDriver:
+        return "CUDA driver version is insufficient for CUDA runtime version";
+    case cudaErrorLaunchFailure:
+        return "unspecified launch failure";
+    case cudaErrorNoKernelImageForDevice:
+        return "no kernel image is available for execution on the device";
     default:
         return "invalid argument";
     }
@@ -347,34 +536,73 @@ cudaError_t cudaPeekAtLastError()
 {
     return last;
 }
+static int n_devices()
+{
+    const char *v = setting("CUDA_EMU_DEVICES");
+    return v ? atoi(v) : 1;
+}
 cudaError_t cudaGetDeviceCount(int *n)
 {
-    *n = 1;
-    return cudaSuccess;
+    *n = n_devices() < 0 ? 0 : n_devices();
+    return n_devices() < 0 ? result(cudaErrorInsufficientDriver) : cudaSuccess;
 }
 cudaError_t cudaSetDevice(int i)
 {
-    return i ? result(cudaErrorInvalidValue) : cudaSuccess;
+    if (i < 0 || i >= n_devices() || i >= DEVICES_MAX) return result(cudaErrorInvalidValue);
+    current = i;
+    return cudaSuccess;
+}
+cudaError_t cuda_emu_kernels_fit()
+{
+    return setting("CUDA_EMU_NO_KERNELS") ? cudaErrorNoKernelImageForDevice : cudaSuccess;
 }
 cudaError_t cudaGetDevice(int *i)
 {
-    *i = 0;
+    *i = current;
     return cudaSuccess;
+}
+/* CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": dynamic shared memory of a block at most. */
+static int shared_most(int major, int minor)
+{
+    if (major == 7) return 64 << 10;
+    if (major == 8) return (minor == 0 || minor == 7 ? 163 : 99) << 10;
+    return major == 12 ? 99 << 10 : emu::SHARED_BYTES;
+}
+static std::map<const void *, size_t> granted;
+cudaError_t cuda_emu_grant_shared(const void *kernel, int bytes)
+{
+    cudaDeviceProp p;
+    cudaGetDeviceProperties(&p, current);
+    guard g(lock);
+    if (bytes < 0 || (size_t)bytes > p.sharedMemPerBlockOptin) return result(cudaErrorInvalidValue);
+    granted[kernel] = (size_t)bytes;
+    return cudaSuccess;
+}
+bool cuda_emu_shared_fits(const void *kernel, size_t bytes)
+{
+    guard g(lock);
+    auto found = granted.find(kernel);
+    bool fits = bytes <= 48 << 10 || (found != granted.end() && bytes <= found->second);
+    if (!fits) result(cudaErrorInvalidValue);
+    return fits;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int)
 {
     memset(p, 0, sizeof *p);
     strcpy(p->name, "emulation");
-    p->totalGlobalMem = DEVICE_BYTES;
-    p->sharedMemPerBlockOptin = emu::SHARED_BYTES;
+    p->totalGlobalMem = all_bytes();
+    p->memPitch = pitch_max();
     p->major = 9;
+    if (const char *v = setting("CUDA_EMU_CAPABILITY")) sscanf(v, "%d.%d", &p->major, &p->minor);
+    p->sharedMemPerBlockOptin = (size_t)shared_most(p->major, p->minor);
     p->multiProcessorCount = 4;
     p->warpSize = emu::WARP;
     return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 {
-    *total = DEVICE_BYTES;
-    *free_bytes = DEVICE_BYTES - in_use;
+    guard g(lock);
+    *total = all_bytes();
+    *free_bytes = all_bytes() - in_use[current];
     return cudaSuccess;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/cuda_emu/include/cuda_runtime.h"
+#include "tests/cuda_emu/warp_kernels.cuh"
 
 static int passed, failed;
 static void check(bool ok, const char *title, const char *seen = "")
@@ -97,6 +98,10 @@ static void test_faults()
     check(has(f, "different operations"), "lanes at different shuffles are noticed", f);
     f = faults(1, 64, half_waits);
     check(has(f, "cannot go on"), "a deadlock is reported and does not hang", f);
+    f = faults(dim3(1, 65536), 1, half_waits);
+    check(has(f, "1 x 65536 x 1 blocks"), "a grid that is too high is noticed", f);
+    f = faults(dim3(65536, 65536), 2048, half_waits);
+    check(has(f, "of 2048 threads"), "a block that is too large is noticed", f);
     float ramp[128], got[32];
     for (int i = 0; i < 128; i++)
         ramp[i] = (float)i;
@@ -107,15 +112,6 @@ static void test_faults()
 }
 
 /* ---- warp operations ---- */
-KERNEL warp_sums(const float *in, float *out)
-{
-    float v = in[threadIdx.x];
-    for (int by = 16; by; by /= 2)
-        v += __shfl_xor_sync(0xffffffffu, v, by);
-    unsigned odd = __ballot_sync(0xffffffffu, threadIdx.x & 1);
-    out[threadIdx.x] = v + (odd == 0xaaaaaaaau ? 0.5f : 0.0f);
-}
-
 template <class Load>
 static double error_of(Load value, int k_total, std::vector<unsigned> a, std::vector<unsigned> b,
                        void (*kernel)(const unsigned *, const unsigned *, float *), int bits)
@@ -134,62 +130,6 @@ static double error_of(Load value, int k_total, std::vector<unsigned> a, std::ve
         }
     return worst;
 }
-/* a: [16][k] row after row, b: [8 columns][k]; words hold neighbouring k */
-template <int WORDS>
-DEVICE void load_fragments(const unsigned *a, const unsigned *b, unsigned fa[4], unsigned fb[2])
-{
-    int lane = threadIdx.x, group = lane / 4, within = lane % 4;
-    for (int r = 0; r < 4; r++)
-        fa[r] = a[(group + r % 2 * 8) * WORDS + within + r / 2 * (WORDS / 2)];
-    for (int r = 0; r < 2; r++)
-        fb[r] = b[group * WORDS + within + r * (WORDS / 2)];
-}
-template <class T> DEVICE void store_fragment(const T d[4], float *out)
-{
-    int lane = threadIdx.x, group = lane / 4, within = lane % 4;
-    for (int r = 0; r < 4; r++)
-        out[(group + r / 2 * 8) * 8 + within * 2 + r % 2] = (float)d[r];
-}
-KERNEL product_f16(const unsigned *a, const unsigned *b, float *out)
-{
-    unsigned fa[4], fb[2];
-    float d[4] = {0};
-    load_fragments<8>(a, b, fa, fb);
-    MMA_F16(d, fa, fb);
-    store_fragment(d, out);
-}
-KERNEL product_s8(const unsigned *a, const unsigned *b, float *out)
-{
-    unsigned fa[4], fb[2];
-    int d[4] = {0};
-    load_fragments<8>(a, b, fa, fb);
-    MMA_S8(d, fa, fb);
-    store_fragment(d, out);
-}
-KERNEL product_e4m3(const unsigned *a, const unsigned *b, float *out)
-{
-    unsigned fa[4], fb[2];
-    float d[4] = {0};
-    load_fragments<8>(a, b, fa, fb);
-    MMA_E4M3(d, fa, fb);
-    store_fragment(d, out);
-}
-/* A through ldmatrix from shared memory instead of by hand */
-KERNEL product_ldmatrix(const unsigned *a, const unsigned *b, float *out)
-{
-    SHARED(uint16_t, tile, 16 * 16);
-    for (int i = threadIdx.x; i < 128; i += 32)
-        ((unsigned *)tile)[i] = a[i];
-    __syncthreads();
-    unsigned fa[4], fb[2], unused[4];
-    float d[4] = {0};
-    int lane = threadIdx.x;
-    load_fragments<8>(a, b, unused, fb);
-    LDMATRIX_X4(fa, tile + (lane % 16) * 16 + lane / 16 * 8);
-    MMA_F16(d, fa, fb);
-    store_fragment(d, out);
-}
-
 static void test_warp()
 {
     float in[32], out[32];
@@ -197,6 +137,14 @@ static void test_warp()
         in[i] = (float)i;
     emu::run(1, 32, 0, [&] { warp_sums(in, out); });
     check(out[0] == 496.5f && out[31] == 496.5f, "xor shuffles and ballots");
+    float edge[96];
+    emu::run(1, 32, 0, [&] { shuffle_edges(edge); });
+    check(edge[2] == 2 && edge[6] == 2 && edge[32 + 30] == 30 && edge[32 + 3] == 7 &&
+              edge[64 + 5] == 3,
+          "shuffles beyond the warp's end");
+    unsigned n_wrong = 0;
+    emu::run(256, 256, 0, [&] { f16_round_trips(&n_wrong); });
+    check(n_wrong == 0, "small floats survive the way to float and back");
     unsigned state = 12345;
     auto next = [&] { return state = state * 1664525u + 1013904223u; };
     std::vector<unsigned> h16a(16 * 8), h16b(8 * 8), s8a(16 * 8), s8b(8 * 8), e4a(16 * 8),
@@ -222,8 +170,23 @@ static void test_warp()
         for (unsigned &w : *v)
             w = e4_word();
     auto half = [](unsigned v) { return (double)emu::f16((uint16_t)v); };
+    auto bf16 = [](unsigned v) { return (double)bf16_float((uint16_t)v); };
+    std::vector<unsigned> ba(128), bb(64), rows(64);
+    for (size_t i = 0; i < 128; i++) /* small whole numbers: exact */
+        ba[i] = (unsigned)float_bf16((float)(i * 7 % 9)) << 16 | float_bf16((float)(i % 5) - 2);
+    for (size_t i = 0; i < 64; i++)
+        bb[i] = (unsigned)float_bf16((float)(i * 5 % 7)) << 16 | float_bf16((float)(i % 3) - 1);
+    check(error_of(bf16, 16, ba, bb, product_bf16, 16) == 0, "mma bf16");
     check(error_of(half, 16, h16a, h16b, product_f16, 16) < 1e-5, "mma f16 equals the sum");
     check(error_of(half, 16, h16a, h16b, product_ldmatrix, 16) < 1e-5, "ldmatrix feeds mma");
+    for (unsigned j = 0; j < 8; j++) /* B row after row instead of column after column */
+        for (unsigned k = 0; k < 16; k++)
+            rows[(k * 8 + j) / 2] |= (h16b[(j * 16 + k) / 2] >> 16 * (k % 2) & 0xffffu)
+                                     << 16 * (j % 2);
+    float by_columns[128], by_rows[128];
+    emu::run(1, 32, 0, [&] { product_f16(h16a.data(), h16b.data(), by_columns); });
+    emu::run(1, 32, 0, [&] { product_ldmatrix_t(h16a.data(), rows.data(), by_rows); });
+    check(!memcmp(by_columns, by_rows, sizeof by_rows), "transposing ldmatrix feeds mma");
     check(error_of([](unsigned v) { return (double)(int8_t)v; }, 32, s8a, s8b, product_s8, 8) == 0,
           "mma s8 equals the sum");
     check(error_of([](unsigned v) { return (double)emu::e4m3((uint8_t)v); }, 32, e4a, e4b,
@@ -246,6 +209,54 @@ KERNEL add_one(float *x, int n)
     int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (i < n) x[i] += 1;
 }
+#if defined(__SANITIZE_ADDRESS__)
+extern "C" int __asan_address_is_poisoned(void const volatile *p);
+static bool may_touch(const void *p)
+{
+    return !__asan_address_is_poisoned(p);
+}
+#else
+static bool may_touch(const void *)
+{
+    return true;
+}
+#endif
+
+/* x[100] is 15 + .. on the device */
+static void test_pinned(cudaStream_t s, float *x)
+{
+    float *in, *out;
+    cudaEvent_t first, second;
+    bool closed = true, early = true, late = true;
+    cudaMallocHost(&in, 400), cudaMallocHost(&out, 800);
+    cudaEventCreate(&first), cudaEventCreate(&second);
+    for (int i = 0; i < 100; i++)
+        in[i] = 7;
+    cudaMemcpyAsync(x, in, 400, cudaMemcpyHostToDevice, s);
+    cudaMemcpyAsync(out, x, 400, cudaMemcpyDeviceToHost, s);
+    cudaEventRecord(first, s);
+    LAUNCH(add_one, 4, 32, 0, s, x, 100);
+    cudaMemcpyAsync(out + 100, x, 400, cudaMemcpyDeviceToHost, s);
+    cudaEventRecord(second, s);
+#if defined(__SANITIZE_ADDRESS__)
+    closed = !may_touch(in) && !may_touch(out) && !may_touch(out + 100);
+#endif
+    check(closed, "pinned memory of a copy on its way cannot be touched");
+    check(cudaEventQuery(first) == cudaErrorNotReady, "its event is not there");
+    cudaEventSynchronize(first);
+    early = may_touch(in) && may_touch(out) && out[3] == 7;
+#if defined(__SANITIZE_ADDRESS__)
+    late = !may_touch(out + 100);
+#endif
+    check(early, "after its event it can");
+    check(late && cudaEventQuery(second) == cudaErrorNotReady,
+          "what was enqueued behind the event has not happened");
+    cudaEventSynchronize(second);
+    check(out[103] == 8, "until it is waited for");
+    cudaEventDestroy(first), cudaEventDestroy(second);
+    cudaFreeHost(in), cudaFreeHost(out);
+}
+
 static void test_runtime()
 {
     float host[100], *x;
@@ -281,6 +292,7 @@ static void test_runtime()
     cudaMemcpyAsync(host, x, sizeof host, cudaMemcpyDeviceToHost, s);
     cudaStreamSynchronize(s);
     check(host[10] == 15, "a graph replays what was captured");
+    test_pinned(s, x);
     emu::fail_allocation_after(0);
     float *none;
     check(cudaMalloc(&none, 16) == cudaErrorMemoryAllocation && !none &&

@@ -4,7 +4,7 @@
 
 int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t n)
 {
-    struct str body = {(const char *)bytes, n}, line, method, path;
+    struct str body = {(const char *)bytes, n}, line, method, path = {"", 0};
     struct openai_error e = {0};
     struct admin_call c;
     const char *allow;

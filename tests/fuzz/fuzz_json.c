@@ -1,6 +1,23 @@
 /* fuzz_json.c - any bytes: what parses is written and read back as the same value; the canonical form is a fixed point; repair leaves valid
- * text alone and always makes UTF-8. */
+ * text alone and always makes UTF-8; the quick reader and the scanner take nothing that jansson does not take, and read the same. */
 #include "base/json.h"
+#include "base/json_read.h"
+#include "base/json_scan.h"
+
+static void check_readers(struct str text)
+{
+    static struct json_scan s;
+    json_t *quick = json_read(text, 64), *slow = NULL;
+    json_scan_begin(&s, text, 64);
+    bool passed = json_scan_skip(&s) && json_scan_at_end(&s);
+    ASSERT(!passed || quick); /* the reader takes more: it looks keys up */
+    if (quick)
+        slow = json_loadb(text.p, text.n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY,
+                          NULL);
+    ASSERT(!quick || (slow && json_equal(quick, slow)));
+    json_decref(quick);
+    json_decref(slow);
+}
 
 static void check_same(json_t *v)
 {
@@ -29,6 +46,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     struct buf repaired;
     size_t at;
     json_t *v;
+    check_readers(text);
     buf_init(&repaired, 1 << 22);
     bool changed = json_repair(&repaired, text);
     ASSERT(utf8_valid(buf_view(&repaired)) && (changed || str_eq(buf_view(&repaired), text)));

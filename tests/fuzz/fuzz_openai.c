@@ -1,6 +1,8 @@
 /* fuzz_openai.c - the first byte chooses: a request of each kind and strictness, a JSON answer, or a stream (one frame a line). What is
- * taken as an answer survives being written as JSON and as a stream. */
+ * taken as an answer survives being written as JSON and as a stream; a glance takes nothing that the parser does not take, and who only
+ * watches a stream comes to the same. */
 #include "base/openai.h"
+#include "base/openai_glance.h"
 #include "base/sse.h"
 
 static void check_request(struct str text, unsigned choice)
@@ -66,12 +68,18 @@ static void check_answer(const struct openai_answer *a)
 
 static void check_stream(struct str text, enum openai_kind kind)
 {
-    struct openai_collector *c = openai_collector_new(kind, 1 << 16);
+    struct openai_collector *c = openai_collector_new(kind, 1 << 20),
+                            *watch = openai_collector_new(kind, 1 << 20);
     struct openai_answer a;
     struct str line;
-    while (str_next(&text, '\n', &line))
-        if (openai_collector_feed(c, line, NULL))
-            ASSERT(openai_collector_take(c, &a) == ERR_CORRUPT);
+    openai_collector_only_watch(watch);
+    while (str_next(&text, '\n', &line)) {
+        enum err code = openai_collector_feed(c, line, NULL);
+        ASSERT(code == openai_collector_feed(watch, line, NULL));
+        if (code) ASSERT(openai_collector_take(c, &a) == ERR_CORRUPT);
+    }
+    ASSERT(openai_collector_whole(c) == openai_collector_whole(watch));
+    openai_collector_free(watch);
     bool complete = openai_collector_complete(c);
     if (openai_collector_take(c, &a) == OK) {
         ASSERT(complete);
@@ -81,20 +89,33 @@ static void check_stream(struct str text, enum openai_kind kind)
     openai_collector_free(c);
 }
 
+static void check_whole(struct str text, enum openai_kind kind)
+{
+    struct openai_answer a;
+    struct openai_usage u;
+    bool glanced = openai_glance(text, kind, &u),
+         parsed = openai_answer_parse(&a, kind, text, NULL) == OK;
+    ASSERT(parsed || !glanced);
+    if (!parsed) return;
+    ASSERT(!glanced || (u.known == a.usage.known && u.prompt_tokens == a.usage.prompt_tokens &&
+                        u.completion_tokens == a.usage.completion_tokens &&
+                        u.cached_tokens == a.usage.cached_tokens));
+    check_answer(&a);
+    openai_answer_fini(&a);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
     if (!n) return 0;
     struct str text = {(const char *)bytes + 1, n - 1};
     unsigned choice = bytes[0] % 10;
-    struct openai_answer a;
     enum openai_kind kind = choice % 2 ? OPENAI_COMPLETION : OPENAI_CHAT;
     if (choice < 6) {
         check_request(text, choice);
     } else if (choice < 8) {
         check_stream(text, kind);
-    } else if (openai_answer_parse(&a, kind, text, NULL) == OK) {
-        check_answer(&a);
-        openai_answer_fini(&a);
+    } else {
+        check_whole(text, kind);
     }
     return 0;
 }

@@ -9,20 +9,37 @@ What it does with a request stands in the last user text as [[name]] or [[name:a
   pad:N        N bytes of content                    nodone      no [DONE]
   errorframe   an error event after the first chunk  once:NAME   only the first time this very text is asked, then well
   say:TEXT     content                               nofinish    no finish_reason
+  hang         no answer, ever                       hangmid     silence after the first chunk (or half the body)
+  reset        a reset after the first chunk (or half the body)   garbage     bytes that are not HTTP
+  after:S      Retry-After of an error ("" = none)
+  think:TEXT   reasoning_content before the content
+  big          a whole answer with a number over 64 bits
+  odd          what is valid and rare: frames with a number over 64 bits and with an empty list inside, a usage beyond all reason
   wordform:N   status 422 with error form N of 0..4  errorname   an event named error that holds no JSON, then [DONE]
 Every request is recorded: `calls` (dicts with path, method, headers, raw, json, text, gone)."""
+import base64
 import json
 import re
+import socket
+import struct
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
+PROBES = ("/ready", "/metrics", "/models")
+
+
 class FakeUpstream:
     def __init__(self, port=0):
         self.calls, self.lock, self.seen = [], threading.Lock(), set()
+        self.open = set()
         self.finish = self.say = None                  # finish_reason and content of all answers, unless the text says otherwise
         self.fail, self.hold = None, 0                 # status of all answers; seconds before each
+        self.after = "7"                               # Retry-After of errors
+        self.fault = None                              # one of the words above, for every POST
+        self.words = {}                                # text -> words as above, for who asks just that
+        self.gate = None                               # an Event that all answers wait for
         owner = self
 
         class Handler(_Handler):
@@ -36,6 +53,14 @@ class FakeUpstream:
             def handle_error(self, request, client_address):
                 pass
 
+            def process_request(self, request, client_address):
+                owner.open.add(request)
+                super().process_request(request, client_address)
+
+            def shutdown_request(self, request):
+                owner.open.discard(request)
+                super().shutdown_request(request)
+
         self.server = Server(("127.0.0.1", port), Handler)
         self.port = self.server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}/v1"
@@ -47,12 +72,18 @@ class FakeUpstream:
             return sum(1 for c in self.calls if c["method"] == "POST" and (text is None or text in (c["text"] or "")))
 
     def last(self):
+        """The last call that a client made: not one by which a gateway sees how its upstream is."""
         with self.lock:
-            return self.calls[-1]
+            return next(c for c in reversed(self.calls) if c["method"] != "GET" or not c["path"].endswith(PROBES))
 
     def close(self):
         self.server.shutdown()
         self.server.server_close()
+        for s in list(self.open):                      # those kept alive end too
+            try:
+                s.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
 
 
 def _text(req):
@@ -114,21 +145,32 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _answer(self, call):
-        do = dict((m.group(1), m.group(2) or "") for m in re.finditer(r"\[\[([a-z]+)(?::([^\]]*))?\]\]", call["text"] or ""))
+        do = dict((m.group(1), m.group(2) or "") for m in re.finditer(r"\[\[([a-z]+)(?::([^\]]*))?\]\]", (call["text"] or "") + self.fake.words.get(call["text"], "")))
         if "once" in do:
             first = call["text"] not in self.fake.seen
             self.fake.seen.add(call["text"])
-            do = {**do, do["once"]: "503"} if first else do
+            do = {**do, do["once"]: "503", "after": do.get("after", "")} if first else do
+        if self.fake.fault:
+            do[self.fake.fault] = ""
+        if "hang" in do:
+            return self._wait_for_end()
+        if "garbage" in do:
+            self.wfile.write(b"\x00\x01SSH-2.0-nothing like it\r\n\r\n\xff")
+            self.close_connection = True
+            return
         if "/embeddings" in self.path:
-            return self._send(200, b'{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5,-0.25]}],"model":"m"}')
+            return self._embeddings(call["json"])
         time.sleep(self.fake.hold)
+        if self.fake.gate:
+            self.fake.gate.wait(60)
         if "slow" in do:
             time.sleep(int(do["slow"]) / 1000)
         if self.fake.fail:
             do["status"] = self.fake.fail
         if "status" in do:
             body = json.dumps({"error": {"message": "as asked", "type": "test_error", "code": None}}).encode()
-            return self._send(int(do["status"]), body, extra=[("Retry-After", "7"), ("X-Upstream", "fake")])
+            after = do.get("after", self.fake.after)
+            return self._send(int(do["status"]), body, extra=[("Retry-After", after)] * bool(after) + [("X-Upstream", "fake")])
         if "wordform" in do:
             forms = ({"detail": "as asked"}, {"detail": [{"loc": ["body"], "msg": "as asked"}]}, {"error": "as asked"},
                      {"object": "error", "message": "as asked", "code": 7}, {"detail": {"a": None}})
@@ -142,11 +184,46 @@ class _Handler(BaseHTTPRequestHandler):
             return self._stream(call, do, content)
         return self._whole(call, do, content)
 
+    def _wait_for_end(self):
+        """Says nothing until the other side hangs up (or a minute is over)."""
+        self.wfile.flush()
+        self.connection.settimeout(60)
+        try:
+            self.connection.recv(1)
+        except OSError:
+            pass
+        self.close_connection = True
+
+    def _reset(self):
+        self.wfile.flush()
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.connection.close()
+        raise ConnectionResetError
+
+    def _embeddings(self, req):
+        """A vector a text: what its bytes sum up to, its length, a third. One token a word."""
+        texts = req.get("input") if isinstance(req, dict) else None
+        texts = texts if isinstance(texts, list) and not (texts and isinstance(texts[0], int)) else [texts]
+        refused = re.search(r"\[\[status:(\d+)\]\]", str(texts))
+        if refused:
+            return self._send(int(refused[1]), b'{"error":{"message":"as asked","type":"test_error"}}', extra=[("Retry-After", "7")])
+        time.sleep(self.fake.hold)
+        rows = []
+        for i, text in enumerate(texts):
+            numbers = [sum(str(text).encode()) % 997 / 997 - 0.5, len(str(text)) / 8, 1 / 3, float(req.get("dimensions") or 0)]
+            if req.get("encoding_format") == "base64":
+                numbers = base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
+            rows.append({"object": "embedding", "index": i, "embedding": numbers})
+        tokens = sum(len(str(t).split()) for t in texts)
+        self._send(200, json.dumps({"object": "list", "data": rows[::-1], "model": "served-" + str(req.get("model")),
+                                    "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}).encode())
+
     def _message(self, do, content):
         if "tools" in do:
             return {"role": "assistant", "content": None,
                     "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Oslo"}'}}]}
-        return {"role": "assistant", "content": content}
+        more = {"reasoning_content": do["think"]} if "think" in do else {}
+        return {"role": "assistant", **more, "content": content}
 
     def _whole(self, call, do, content):
         finish = do.get("finish") or self.fake.finish or ("tool_calls" if "tools" in do else "stop")
@@ -158,15 +235,23 @@ class _Handler(BaseHTTPRequestHandler):
             choices.append(choice)
         doc = {"id": f"chatcmpl-{call['n']}", "object": "chat.completion" if chat else "text_completion", "created": 1, "model": call["json"].get("model"),
                "choices": choices, "usage": {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}, "x_kept": {"a": [1]}}
+        if "big" in do:
+            doc["big"] = 2**64
+        if "odd" in do:
+            doc["usage"] = {"prompt_tokens": 2**63 - 1, "completion_tokens": 2**63 - 1}
         body = json.dumps(doc, ensure_ascii=False).encode()
         if "malformed" in do:
             body = body[:-5]
-        if "cut" in do:
+        if "cut" in do or "reset" in do or "hangmid" in do:
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body[: len(body) // 2])
+            if "reset" in do:
+                self._reset()
+            if "hangmid" in do:
+                self._wait_for_end()
             self.close_connection = True
             return
         self._send(200, body, extra=[("X-Upstream", "fake")])
@@ -202,11 +287,16 @@ class _Handler(BaseHTTPRequestHandler):
             deltas = [{"role": "assistant", "content": None, "tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": {"name": "weather", "arguments": ""}}]},
                       {"tool_calls": [{"index": 0, "function": {"arguments": '{"city":'}}]}, {"tool_calls": [{"index": 0, "function": {"arguments": '"Oslo"}'}}]}]
         else:
-            deltas = [{"role": "assistant", "content": ""}] + [{"content": p} for p in self._pieces(do, content)]
+            thoughts = [{"reasoning_content": do["think"]}] if "think" in do else []
+            deltas = [{"role": "assistant", "content": ""}] + thoughts + [{"content": p} for p in self._pieces(do, content)]
         for i, delta in enumerate(deltas):
             self._chunk(call, delta)
             if "drip" in do:
                 time.sleep(int(do["drip"]) / 1000)
+            if i == 1 and "reset" in do:
+                self._reset()
+            if i == 1 and "hangmid" in do:
+                return self._wait_for_end()
             if i == 1 and "cut" in do:
                 self.wfile.flush()
                 self.close_connection = True
@@ -216,6 +306,9 @@ class _Handler(BaseHTTPRequestHandler):
             if i == 1 and "errorname" in do:
                 data = b"event: error\ndata: ran out of luck\n\n"
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+            if i == 1 and "odd" in do:
+                self._event('{"big":18446744073709551616,"choices":[{"index":0,"delta":{"content":"big "},"finish_reason":null}]}')
+                self._event('{"x":{"choices":[]},"usage":{"prompt_tokens":5},"choices":[{"index":0,"delta":{"content":"inner "},"finish_reason":null}]}')
             if i == 1 and "malformed" in do:
                 self._event('{"broken')
         if "nofinish" not in do:

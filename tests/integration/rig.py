@@ -9,6 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import uuid
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.environ.get("DEJA_BIN", os.path.join(ROOT, "build", "dev", "deja"))
@@ -97,6 +98,33 @@ def call(port, method, path, body=None, headers=None, timeout=60):
         return r.status, {k.lower(): v for k, v in r.getheaders()}, r.read()
     finally:
         c.close()
+
+
+def unique(text=""):
+    """A text that nobody has asked."""
+    return f"{text} {uuid.uuid4().hex}"
+
+
+def metric(port, name, part=""):
+    """The sum over the series of that name whose line holds part."""
+    return sum(float(x.rsplit(" ", 1)[1]) for x in call(port, "GET", "/metrics")[2].decode().splitlines()
+               if x.split(" ")[0].split("{")[0] == name and part in x)
+
+
+def first_true(check, seconds=15):
+    """What check() gave once it was true."""
+    end = time.time() + seconds
+    while time.time() < end:
+        value = check()
+        if value:
+            return value
+        time.sleep(0.05)
+    raise AssertionError("it never came true")
+
+
+def said_of(reply):
+    """The text of a whole chat answer, of what call() gave."""
+    return json.loads(reply[2])["choices"][0]["message"]["content"]
 
 
 def first_model(port):

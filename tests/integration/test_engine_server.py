@@ -399,7 +399,9 @@ class Life(unittest.TestCase):
             self.assertGreater(preempted, 0)
 
     def test_wrong_options_and_missing_files_end_with_a_sentence(self):
-        for args, status in ((["--port", "x"], 2), (["--model", "/nowhere.gguf"], 1), ([], 2), (["--check", "/nowhere.gguf"], 1), (["--check", os.path.join(DATA, "tiny-bert.gguf")], 0)):
+        tiny = ["--model", os.path.join(DATA, "tiny-llama-f32.gguf")]
+        for args, status in ((["--port", "x"], 2), (["--model", "/nowhere.gguf"], 1), ([], 2), (["--check", "/nowhere.gguf"], 1), (["--check", os.path.join(DATA, "tiny-bert.gguf")], 0),
+                             ([*tiny, "--calibrate", "x"], 2), ([*tiny, "--gpu-calibration", "x"], 2), ([*tiny, "--calibrate", "/nowhere.txt", "--gpu-calibration", "/nowhere/x"], 1)):
             r = subprocess.run([BIN, "engine", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
             self.assertEqual(r.returncode, status, (args, r.stderr))
             self.assertTrue(r.stderr.strip() or status == 0)

@@ -45,6 +45,12 @@ class Watchdog(unittest.TestCase):
         status, _, raw = call(self.port, "GET", "/ready")
         return status, json.loads(raw)["reason"] or ""
 
+    def answers(self):
+        try:
+            return call(self.port, "GET", "/metrics", None, None, 2)[0] == 200
+        except OSError:
+            return False
+
     def wait_ready(self, want, seconds):
         end = time.time() + seconds
         while time.time() < end:
@@ -64,11 +70,16 @@ class Watchdog(unittest.TestCase):
             c.request("POST", CHAT, json.dumps(dict(body, stream=True)), {"Content-Type": "application/json"})
             answer = c.getresponse()
             read = answer.read(300)
-            with Stopped(step_thread(p.popen.pid)):
-                reason = self.wait_ready(503, 20)
-                self.assertIn("stuck", reason)
-                self.assertEqual(call(self.port, "GET", "/health")[0], 200)
-                self.assertGreater(metrics(self.port)["deja_engine_step_age_seconds"], 3)
+            for attempt in range(10):
+                with Stopped(step_thread(p.popen.pid)):
+                    # a step hangs while it computes; stopped while it hands over, it would hold a lock that the server needs
+                    if attempt < 9 and not self.answers():
+                        continue
+                    reason = self.wait_ready(503, 20)
+                    self.assertIn("stuck", reason)
+                    self.assertEqual(call(self.port, "GET", "/health")[0], 200)
+                    self.assertGreater(metrics(self.port)["deja_engine_step_age_seconds"], 3)
+                    break
             self.wait_ready(200, 20)
             read += answer.read()
             frames = [f[6:] for f in read.decode().split("\n\n") if f.startswith("data: ") and "[DONE]" not in f]

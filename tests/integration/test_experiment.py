@@ -73,11 +73,14 @@ class Figures(unittest.TestCase):
         self.start()
         seed = random.randrange(1 << 30)
         rng, tests = random.Random(seed), set()
-        for i in range(300):
+        cases = [(0, 12, 2, 4)]                                     # p is 1/20 to the last digit, which is not significant
+        while len(cases) < 300:
             top = rng.choice((3, 12, 60, 400, 20000))
             na, nb = rng.randint(1, top), rng.randint(1, top)
             rate = rng.choice((0.0, 0.01, 0.3, 0.5, 0.97, 1.0))
             ka, kb = (min(n, max(0, round(n * rate + rng.uniform(-2, 2)))) for n in (na, nb))
+            cases.append((ka, na, kb, nb))
+        for i, (ka, na, kb, nb) in enumerate(cases):
             doc = self.counted(i + 1, a={"requests": na, "exact": ka, "checked": na, "wrong": ka},
                                b={"requests": nb, "semantic": kb, "checked": nb, "wrong": kb})
             low, high = wilson(kb, nb)

@@ -14,11 +14,7 @@ import unittest
 import uuid
 
 from tests.integration.fake_upstream import FakeUpstream
-from tests.integration.rig import BIN, E5, MINILM, Rig, call, free_port, model
-
-
-def unique(text=""):
-    return f"{text} {uuid.uuid4().hex}"
+from tests.integration.rig import BIN, E5, MINILM, Rig, call, free_port, metric, model, unique
 
 
 def events(data):
@@ -98,13 +94,26 @@ class Caching(GatewayCase):
         q = unique("shared")
         self.ask(q)
         port = free_port()
-        second = self.rig.add("second", [BIN, "gateway", "--port", str(port), "--upstream", self.up.url, "--redis", self.rig.redis_url])
+        second = self.rig.add("second", [BIN, "gateway", "--port", str(port), "--upstream", self.up.url, "--redis", self.rig.redis_url,
+                                         "--cache-redis-deadline-ms", "1000"])
         second.wait_for(lambda: call(port, "GET", "/ready")[0] == 200, 20)
         try:
             s, h, _ = self.ask(q, port=port)
             self.assertEqual((s, h["x-deja-cache"]), (200, "exact"))
         finally:
             second.stop()
+
+    def test_ready_does_not_wait_for_ever_for_a_redis_that_is_away(self):
+        port, seen = free_port(), []
+        p = self.rig.add("alone", [BIN, "gateway", "--port", str(port), "--upstream", self.up.url, "--redis", f"redis://127.0.0.1:{free_port()}"])
+
+        def ready():
+            s, _, b = call(port, "GET", "/ready")
+            seen.append((s, json.loads(b)["status"], "redis" in json.loads(b)["broken"]))
+            return s == 200
+        p.wait_for(ready, 60)
+        p.stop()
+        self.assertEqual(set(seen) - {(503, "not ready", True)}, {(200, "degraded", True)})
 
     def test_json_answer_serves_a_stream_and_the_other_way_round(self):
         for first, second in ((False, True), (True, False)):
@@ -118,6 +127,24 @@ class Caching(GatewayCase):
             self.assertEqual(text_of(evs), json.loads(whole)["choices"][0]["message"]["content"])
             self.assertEqual(evs[-1]["choices"][0]["finish_reason"], "stop")
             self.assertIn("text/event-stream", (h1 if first else h2)["content-type"])
+
+    def test_valid_frames_that_are_rare_reach_the_client(self):
+        evs, done = events(self.ask(unique("[[odd]]"), stream=True)[2])
+        self.assertTrue(done)
+        self.assertIn("big inner ", text_of(evs))
+
+    def test_a_valid_answer_with_a_number_over_64_bits_passes_and_is_not_stored(self):
+        q = unique("[[big]]")
+        for _ in range(2):
+            status, headers, body = self.ask(q)
+            self.assertEqual((status, json.loads(body)["big"], headers["x-deja-cache"]), (200, 2**64, "miss"))
+
+    def test_a_usage_beyond_all_reason_counts_for_nothing(self):
+        q, before = unique("[[odd]]"), metric(self.port, "deja_upstream_tokens_total")
+        first = json.loads(self.ask(q)[2])
+        self.assertEqual(first["usage"]["prompt_tokens"], 2**63 - 1)      # passed as it came
+        self.assertEqual(json.loads(self.ask(q)[2])["choices"][0]["message"], first["choices"][0]["message"])
+        self.assertEqual(metric(self.port, "deja_upstream_tokens_total"), before)
 
     def test_replayed_stream_has_usage_only_when_asked_for(self):
         q = unique("usage")
@@ -350,8 +377,8 @@ class Relaying(GatewayCase):
                          ("/v1/embeddings?x=1", b'{"model":"m","input":["a"] }', "1"))
         s, h, b = call(self.port, "GET", "/v1/models")
         self.assertEqual((s, json.loads(b)["data"][0]["id"], h["x-upstream"]), (200, "m", "fake"))
-        self.assertEqual(call(self.port, "DELETE", "/v1/files/f-1")[2], b'{"deleted":true}')
-        s, h, b = call(self.port, "POST", "/v1/responses", {"model": "m", "stream": True, "input": "x"})
+        self.assertEqual(call(self.port, "DELETE", "/v1/threads/t-1")[2], b'{"deleted":true}')
+        s, h, b = call(self.port, "POST", "/v1/moderations", {"model": "m", "stream": True, "input": "x"})
         self.assertEqual((s, h["content-type"]), (200, "text/event-stream"))
         self.assertEqual(call(self.port, "HEAD", "/v1/models")[2], b"")
 
@@ -387,9 +414,11 @@ class Relaying(GatewayCase):
         q = unique("[[once:status]]")
         s, _, _ = self.ask(q)
         self.assertEqual((s, self.up.count(q)), (200, 2))
-        q = unique("[[status:503]]")
+        q = unique("[[status:503]][[after:]]")
+        self.assertEqual((self.ask(q)[0], self.up.count(q)), (503, 3))
+        q = unique("[[status:503]]")                       # it asks for more patience than we have: the client is told
         s, h, _ = self.ask(q)
-        self.assertEqual((s, self.up.count(q), h["retry-after"]), (503, 3, "7"))
+        self.assertEqual((s, self.up.count(q), h["retry-after"]), (503, 1, "7"))
         q = unique("[[status:429]]")
         self.assertEqual((self.ask(q)[0], self.up.count(q)), (429, 1))
 
@@ -832,7 +861,7 @@ class OpenAIClient(GatewayCase):
         self.assertEqual(out["stream hit"][1], 8)
         self.assertEqual(out["tools miss"], ["tool_calls", "weather", {"city": "Oslo"}])
         self.assertEqual(out["tools hit"], out["tools miss"])
-        self.assertEqual((out["header"], out["extra_body"], out["models"], out["embedding"]), ("exact", True, ["m"], [0.5, -0.25]))
+        self.assertEqual((out["header"], out["extra_body"], out["models"], len(out["embedding"])), ("exact", True, ["m"], 4))
         self.assertEqual((out["error 429"], out["error 400"], out["error 502"], out["cut"]), ("429", "400", "502", "told"))
 
 

@@ -193,13 +193,13 @@ class Judge(unittest.TestCase):
         self.assertEqual(doc, {"message": f'{item}: vetoed  "{wording}"'})
         listed = json.loads(call(self.rig.port, "GET", "/admin/review?what=vetoed", None, ADMIN)[2])
         self.assertEqual([(i["id"], i["state"], i["question"], i["stored"], i["by"]) for i in listed], [(item, "vetoed", wording, question, "admin")])
-        for args, says in ((("approve", "nothing"), "there is no pair nothing"), (("appprove", item), "expected list, approve, veto or revoke"),
+        for args, says in ((("approve", "nothing"), "there is no pair nothing"), (("appprove", item), "expected list, approve, veto, revoke, clear or quarantine"),
                            (("list", "WHAT", "all"), "WHAT may be todo, open"), (("list", "COUNT", "0"), "COUNT may be")):
             self.assertIn("ERR deja_review", fcall(self.rig, "deja_review", *args))
             self.assertIn(says, fcall(self.rig, "deja_review", *args))
 
     def test_near_misses_are_listed_bounded_and_without_text_unless_the_knob_says_so(self):
-        self.begin(faqs("en", 1), judge="no", near_misses=5)
+        self.begin(faqs("en", 1), judge="no", near_misses=5, stale_if_error_s=0)
         self.seed("How do I pay 20 euros by card?")
         for i in range(30, 42):
             self.ask(f"How do I pay {i} euros by card?", cache={"ttl": 1})

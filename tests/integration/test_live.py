@@ -11,7 +11,7 @@ import unittest
 
 from tests.integration.fake_upstream import FakeUpstream
 from tests.integration.live_rig import KEY, cli, fcall, load_library, until
-from tests.integration.rig import BIN, DATA, Rig, ask
+from tests.integration.rig import BIN, DATA, Rig, ask, call
 
 TINY = os.path.join(DATA, "tiny-bert.gguf")
 
@@ -115,6 +115,9 @@ class Cluster(unittest.TestCase):
                      ["deja_count", "s", "1", "1", "faq", "e/a", "1", "requests", "3", "1", entry, "e/a"], ["deja_stats"], ["deja_stats", "IN", "faq"],
                      ["deja_experiment_report"], ["deja_near", "1", "", "9", entry, other, "why?", "0.9", "0.95", "guard:question"],
                      ["deja_judged", "", "9", entry, other, "why?", "1", "0.9", "0.95", "guard:question", "0.99", "approve", "m"],
+                     ["deja_limit", "reserve", "r1", "-", "1000", "5", "1", "2", "tenant:a", "0", "1", "1", "99", "99", "1", "9", "9",
+                      "all/model:m", "0", "0", "0", "99", "0", "0", "0", "0"], ["deja_limit", "renew", "g", "1000", "r1"],
+                     ["deja_limit_status"], ["deja_limit", "settle", "r1", "3", "1", "0"], ["deja_limit_reset", "tenant:a", "MONEY"],
                      ["deja_review", "list", "WHAT", "approved"], ["deja_wording", "veto", entry, "when?", "person"],
                      ["deja_feedback", entry, "right", "when?"], ["deja_forget", "tenant", "t", "dry"], ["deja_experiment_stop"],
                      ["deja_config_rollback", "TO", "0"], ["deja_feedback", entry, "wrong", "when?"], ["deja_forget", "all"]):
@@ -155,7 +158,7 @@ class Gateways(unittest.TestCase):
 
     def test_a_change_is_in_force_on_both_within_a_second_and_logged_with_who_and_what(self):
         ask(self.ports[0], "in force?")
-        self.assertEqual([self.cached(p, "in force?") for p in self.ports], ["exact", "exact"])
+        until(lambda: [self.cached(p, "in force?") for p in self.ports] == ["exact", "exact"], 10)  # written once its vector is made
         said = fcall(self.rig, "deja_config_set", "exact", "no", "BY", "ana", "NOTE", "test")
         took = self.until_in_force()
         self.assertLess(took, 1.0)
@@ -166,6 +169,19 @@ class Gateways(unittest.TestCase):
         fcall(self.rig, "deja_config_rollback")
         self.until_in_force()
         self.assertEqual([self.cached(p, "in force?") for p in self.ports], ["exact", "exact"])
+
+    def test_bytes_that_are_no_text_stop_no_gateway(self):
+        for args in (("route", b"chat -> m\xff"), ("threshold_en", b"0.9\xc3")):
+            self.assertIn("the value is not UTF-8 text", fcall(self.rig, "deja_config_set", *args))
+        fcall(self.rig, "deja_config_set", "ttl_s", "500", "BY", b"Jos\xe9", "NOTE", "\u6539".encode() * 100 + b"\xed\xa0\x80")
+        self.until_in_force()
+        who, note = (cli(self.rig, "--json", "FCALL", "deja_config_history", "1", KEY).count(x) for x in ("Jos?", "\u6539" * 66))
+        self.assertEqual((who, note), (1, 1))
+        cli(self.rig, "XADD", KEY + ":log", "*", "version", "77", "op", "set", "who", b"\xff", "scope", "global", "name", "ttl_s", "old", "500",
+            "new", "600", "note", b"\xe6\x94")                           # as one written by an older library
+        cli(self.rig, "HSET", KEY, "version", "77")
+        self.until_in_force()
+        self.assertEqual([call(p, "GET", "/ready")[0] for p in self.ports], [200, 200])
 
     def test_a_namespace_has_settings_of_its_own(self):
         fcall(self.rig, "deja_config_set", "exact", "no", "IN", "ns:faq")

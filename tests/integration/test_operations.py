@@ -6,7 +6,7 @@ import subprocess
 import unittest
 
 from tests.integration.fake_upstream import FakeUpstream
-from tests.integration.rig import DATA, ROOT, Rig
+from tests.integration.rig import BIN, DATA, ROOT, Rig
 
 MARK = "=== block "
 
@@ -32,7 +32,7 @@ class Operations(unittest.TestCase):
         rig.redis()
         rig.gateway("--upstream", fake.url, "--redis", rig.redis_url, "--embed-model", os.path.join(DATA, "tiny-bert.gguf"), "--admin-key", "k",
                     "--cache-redis-deadline-ms", "1000", "--cache-embed-deadline-ms", "5000")
-        script = [f"R='redis-cli -s {rig.redis_socket}'", f"G=http://127.0.0.1:{rig.port}", "MODEL=m", "ADMIN_KEY=k"]
+        script = [f"R='redis-cli -s {rig.redis_socket}'", f"REDIS={rig.redis_url}", f"cd {rig.folder}", f"deja() {{ {BIN} \"$@\"; }}", f"G=http://127.0.0.1:{rig.port}", "MODEL=m", "ADMIN_KEY=k"]
         expected, n = {}, 0
         for kind, text in blocks():
             if kind.startswith("sh") and kind != "sh setup":
@@ -54,7 +54,7 @@ class Operations(unittest.TestCase):
         self.assertGreater(len(expected), 5)
         commands = " ".join(text for kind, text in blocks() if kind.startswith("sh"))
         for function in ("config_set", "config_get", "config_history", "config_rollback", "stats", "review", "feedback", "forget", "wording",
-                         "experiment_start", "experiment_report", "experiment_stop", "help"):
+                         "experiment_start", "experiment_report", "experiment_stop", "limit_status", "limit_reset", "help"):
             self.assertIn("deja_" + function, commands)
 
 

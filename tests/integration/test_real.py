@@ -45,7 +45,7 @@ class Real(unittest.TestCase):
             cls.rig.redis()
             cls.rig.engine(model(SMOLLM2), model(MINILM), seconds=240)
             cls.rig.gateway("--engine-url", f"http://127.0.0.1:{cls.rig.engine_port}", "--redis", cls.rig.redis_url, "--embed-model",
-                            model(MINILM), "--cache-embed-deadline-ms", "2000")   # the sanitizer build embeds slowly
+                            model(MINILM), "--cache-embed-deadline-ms", "10000")   # the sanitizer build embeds slowly
         except BaseException:
             cls.rig.close()
             raise
@@ -60,13 +60,24 @@ class Real(unittest.TestCase):
         self.assertEqual(status, 200, body)
         return headers, json.loads(body)["choices"][0]["message"]["content"]
 
+    def semantic(self, port, text):
+        """Asks, storing nothing, until the stored question's vector is there; the last headers and answer."""
+        end = time.time() + 60
+        while True:
+            status, headers, body = ask(port, text, {"cache-control": "no-store"}, max_tokens=40, stop=[" ", ",", "."])
+            self.assertEqual(status, 200, body)
+            if headers["x-deja-cache"] != "miss" or time.time() > end:
+                self.assertEqual(headers["x-deja-cache"], "semantic", (text, headers["x-deja-reason"]))
+                return headers, json.loads(body)["choices"][0]["message"]["content"]
+            time.sleep(0.2)
+
     def test_miss_then_exact_then_semantic_and_a_near_question_is_refused(self):
         headers, first = self.ask("How do I reset my password?")
         self.assertEqual(headers["x-deja-cache"], "miss")
         headers, again = self.ask("How do I reset my password?")
         self.assertEqual((headers["x-deja-cache"], again), ("exact", first))
-        headers, reworded = self.ask("How can I reset my password?")
-        self.assertEqual((headers["x-deja-cache"], reworded), ("semantic", first), headers)
+        headers, reworded = self.semantic(self.rig.port, "How can I reset my password?")
+        self.assertEqual(reworded, first, headers)
         for near in ("How do I reset my username?", "How do I not reset my password?", "How do I reset my 2 passwords?"):
             headers, _ = self.ask(near)
             self.assertEqual(headers["x-deja-cache"], "miss", near)
@@ -83,12 +94,11 @@ class Real(unittest.TestCase):
         with Rig() as other:
             url = f"http://127.0.0.1:{self.rig.engine_port}/v1#all-minilm-l6-v2"
             other.gateway("--engine-url", f"http://127.0.0.1:{self.rig.engine_port}", "--embed-model", url, "--cache-embed-deadline-ms",
-                          "2000", "--cache-threshold", "0.8")
-            for text, want in (("How do I reset my password?", "miss"), ("How can I reset my password?", "semantic"),
-                               ("How do I reset my username?", "miss")):
+                          "10000", "--cache-threshold", "0.8")
+            for text in ("How do I reset my password?", "How do I reset my username?"):
                 status, headers, body = ask(other.port, text, max_tokens=40, stop=[" ", ",", "."])
-                self.assertEqual((status, headers["x-deja-cache"]), (200, want), (text, headers["x-deja-reason"], body))
-                time.sleep(1)                          # the stored question's vector is on its way
+                self.assertEqual((status, headers["x-deja-cache"]), (200, "miss"), (text, headers["x-deja-reason"], body))
+                self.semantic(other.port, text.replace("do", "can"))
 
     def test_an_embedding_server_that_is_not_there_is_said_at_the_start(self):
         r = subprocess.run([BIN, "gateway", "--port", "0", "--engine-url", "http://127.0.0.1:9", "--embed-model", "http://127.0.0.1:9/v1#m"],

@@ -1,6 +1,7 @@
 """Goal: `deja up` brings up a whole system that answers, brings back each part that is killed while requests run, loses nothing that
 was stored, says in one sentence what is in its way, and ends everything it started. Method: the real program with a tiny model
 in a temporary data folder; parts are found as children of the supervisor and killed by pid."""
+import itertools
 import os
 import shutil
 import signal
@@ -61,8 +62,8 @@ class Up(unittest.TestCase):
     def command(self, *more):
         return [BIN, "up", "--data", self.data, "--port", str(self.port), "--model", CHAT, "--embed-model", EMBED, *more]
 
-    def detached(self):
-        r = subprocess.run(self.command("--detach"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=200, check=False)
+    def detached(self, *more):
+        r = subprocess.run(self.command("--detach", *more), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=200, check=False)
         text = r.stdout.decode("utf8", "replace")
         self.assertEqual(r.returncode, 0, text)
         self.assertIn("It answers:", text)
@@ -120,6 +121,30 @@ class Up(unittest.TestCase):
             t.join(60)
         self.assertTrue(back, f"{part} did not come back")
         self.assertEqual((odd, slow), ([], []))
+
+    def test_one_of_two_engines_may_compute_prompts_for_the_other(self):
+        self.refused("prefill_engines", *self.command("--engines", "2", "--prefill-engines", "2"))
+        self.detached("--engines", "2", "--prefill-engines", "1")
+        n = itertools.count()
+
+        def routed():
+            text = f"{next(n)} " + " ".join(f"w{k}x{k}" for k in range(40))
+            status, headers, body = ask(self.port, text, max_tokens=2)
+            self.assertEqual(status, 200, body)
+            return "prefill=" in headers.get("x-deja-route", "")
+        self.assertTrue(self.wait(routed, 60), "no prompt was computed by the prefill engine")
+
+    def test_a_gateway_with_api_keys_is_asked_with_one(self):
+        keys, conf = os.path.join(self.data, "keys"), os.path.join(self.data, "gateway.conf")
+        with open(keys, "w", encoding="utf8") as f:
+            f.write("sk-a a\n")
+        with open(conf, "w", encoding="utf8") as f:
+            f.write(f"api-keys {keys}\n")
+        r = subprocess.run(self.command("--gateway-config", conf), capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual((r.returncode, (r.stdout + r.stderr).strip().splitlines()[-1]),
+                         (1, "the gateway asks for an API key: give one of its table with --api-key"))
+        self.detached("--gateway-config", conf, "--api-key", "sk-a")
+        self.assertEqual(call(self.port, "GET", "/v1/models")[0], 401)
 
     def test_what_is_in_the_way_is_said_in_one_sentence(self):
         with socket.socket() as s:

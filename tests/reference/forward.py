@@ -1,7 +1,7 @@
 """A decoder's forward pass in numpy, written from the papers and model cards, apart from the C engine: the oracle of
 tests/data/reference_*.jsonl. One sequence, no cache, no batching; float32 or float64 throughout.
 
-Architectures: llama, qwen2, qwen3, gemma2, gemma3. Rope: none, linear, yarn, longrope, factor tensor.
+Architectures: llama (with experts: mixtral), qwen2, qwen2moe, qwen3, qwen3moe, olmoe, gemma2, gemma3. Rope: none, linear, yarn, longrope, factor tensor.
 """
 import math
 
@@ -117,7 +117,10 @@ class Decoder:
         q = self.linear(x, name + "attn_q").reshape(n, self.heads, self.hd)
         k = self.linear(x, name + "attn_k").reshape(n, self.kv, self.hd)
         v = self.linear(x, name + "attn_v").reshape(n, self.kv, self.hd)
-        if self.arch in ("qwen3", "gemma3"):
+        if self.arch == "olmoe":  # over all heads at once
+            q = self.norm(q.reshape(n, -1), name + "attn_q_norm").reshape(q.shape)
+            k = self.norm(k.reshape(n, -1), name + "attn_k_norm").reshape(k.shape)
+        if self.arch in ("qwen3", "qwen3moe", "gemma3"):
             q, k = self.norm(q, name + "attn_q_norm"), self.norm(k, name + "attn_k_norm")
         q, k = self.turn(q, layer), self.turn(k, layer)
         i, j = np.arange(n)[:, None], np.arange(n)[None, :]
@@ -139,6 +142,24 @@ class Decoder:
         act = gelu_tanh if self.arch in GEMMA else silu
         return self.linear(act(self.linear(x, name + "ffn_gate")) * self.linear(x, name + "ffn_up"), name + "ffn_down")
 
+    def mixture(self, x, layer):
+        """Each row through the experts_used its router likes best."""
+        name = f"blk.{layer}."
+        score = x @ self.w(name + "ffn_gate_inp.weight").T
+        p = np.exp(score - score.max(1, keepdims=True))
+        p /= p.sum(1, keepdims=True)
+        gate, up, down = (self.w(f"{name}ffn_{what}_exps.weight") for what in ("gate", "up", "down"))
+        out = np.zeros_like(x)
+        for i, row in enumerate(x):
+            best = np.argsort(-p[i], kind="stable")[:self.say("expert_used_count")]
+            total = p[i, best].sum() if self.arch in ("llama", "qwen3moe") else 1
+            for e in best:
+                out[i] += p[i, e] / total * (down[e] @ (silu(gate[e] @ row) * (up[e] @ row)))
+        if self.arch == "qwen2moe":
+            shared = self.linear(silu(self.linear(x, name + "ffn_gate_shexp")) * self.linear(x, name + "ffn_up_shexp"), name + "ffn_down_shexp")
+            out += shared / (1 + np.exp(-(x @ self.w(name + "ffn_gate_inp_shexp.weight"))))[:, None]
+        return out
+
     def hidden(self, ids):
         x = self.w("token_embd.weight")[np.asarray(ids)]
         if self.arch in GEMMA:
@@ -147,7 +168,8 @@ class Decoder:
             name = f"blk.{layer}."
             a = self.attention(self.norm(x, name + "attn_norm"), layer)
             x = x + (self.norm(a, name + "post_attention_norm") if self.arch in GEMMA else a)
-            f = self.feed_forward(self.norm(x, name + "ffn_norm"), layer)
+            half = self.mixture if self.g.has(name + "ffn_gate_inp.weight") else self.feed_forward
+            f = half(self.norm(x, name + "ffn_norm"), layer)
             x = x + (self.norm(f, name + "post_ffw_norm") if self.arch in GEMMA else f)
         return self.norm(x, "output_norm")
 

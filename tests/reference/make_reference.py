@@ -17,10 +17,11 @@ from gguf_read import Gguf
 DATA = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "data")
 IDS = [5, 17, 200, 41, 41, 3, 99, 250, 1, 77, 64, 33, 128, 9, 12, 180, 270, 31, 2, 66, 140]
 ROWS, STRIDE = [0, 6, 13, 20], 7
-CASES = [("tiny-llama-f32",), ("tiny-llama-mixed",), ("tiny-qwen2-k",), ("tiny-qwen3",), ("tiny-gemma2",), ("tiny-gemma3",),
+CASES = [("tiny-llama-f32",), ("tiny-llama-mixed",), ("tiny-qwen2-k",), ("tiny-qwen3",), ("tiny-gemma2",), ("tiny-gemma3",), ("tiny-mixtral",), ("tiny-qwen2moe",),
+         ("tiny-qwen3moe",), ("tiny-olmoe",),
          ("tiny-rope-yarn",), ("tiny-rope-factors",), ("tiny-rope-long",), ("tiny-rope-long", 64),
          ("tiny-llama-f32", 0, "tiny-lora-a", 1.0), ("tiny-llama-f32", 0, "tiny-lora-b", 0.5), ("tiny-gemma3", 0, "tiny-lora-gemma3", 1.0),
-         ("tiny-llama-mixed", 0, "tiny-lora-output", -1.0)]
+         ("tiny-llama-mixed", 0, "tiny-lora-output", -1.0), ("tiny-mixtral", 0, "tiny-lora-mixtral", 1.0)]
 
 
 def main():

@@ -126,6 +126,32 @@ INLINE void score_part(const int n, const enum kv_format f, const struct attend 
     }
 }
 
+/* Scores of a tree's row go where its positions are, as if it lay in a chain .. */
+static void pull_path(const struct attend *a, int query)
+{
+    const struct attend_path *p = a->path[query];
+    float *s = a->score + query * a->score_stride, in_order[KV_TREE_NODES];
+    for (int i = 0; i < p->n; i++)
+        in_order[i] = s[p->slot[i]];
+    for (int i = 0; i < p->n; i++)
+        s[p->from + i] = in_order[i];
+}
+
+/* .. and the weights back to where V lies; the rest of n slots weighs nothing. Slots ascend along a path, so the sum over V has the
+ * order it has in a chain. */
+static void push_path(const struct attend *a, int query, int n)
+{
+    const struct attend_path *p = a->path[query];
+    float *s = a->score + query * a->score_stride, in_order[KV_TREE_NODES];
+    if (!p->n) return;
+    for (int i = 0; i < p->n; i++)
+        in_order[i] = s[p->from + i];
+    for (int i = p->from; i < n; i++)
+        s[i] = 0;
+    for (int i = 0; i < p->n; i++)
+        s[p->slot[i]] = in_order[i];
+}
+
 /* Scores of one query become weights exp(score - max). n is padded up to whole vectors with -inf. */
 static void soften(const struct attend *a, int query, int n)
 {
@@ -228,12 +254,15 @@ INLINE void gather_part(const int n, const enum kv_format f, const struct attend
         gather(n, 1, f, a, first, d, n_tokens);
 }
 
-/* Positions some query of the pass sees: the last one bounds the work (and what may be read of V). */
+/* Slots some query of the pass sees: the last one bounds the work (and what may be read of V). */
 static int tokens_needed(const struct attend *a)
 {
     int last = -1, whole = a->n_blocks * a->kv->block_tokens;
-    for (int i = 0; i < a->n_queries; i++)
-        if (a->to[i] - a->first_pos > last) last = a->to[i] - a->first_pos;
+    for (int i = 0; i < a->n_queries; i++) {
+        const struct attend_path *p = a->path ? a->path[i] : NULL;
+        int to = p && p->n ? p->slot[p->n - 1] : a->to[i] - a->first_pos;
+        if (to > last) last = to;
+    }
     return last + 1 < whole ? last + 1 : whole;
 }
 
@@ -264,7 +293,9 @@ INLINE void attend_typed(const enum kv_format f, const struct attend *a)
 #define GATHER(n) gather_part(n, f, a, first, n_tokens), first += n
     PIECES(SCORE)
     for (int i = 0; i < a->n_queries; i++) {
+        if (a->path) pull_path(a, i);
         soften(a, i, n_tokens);
+        if (a->path) push_path(a, i, n_tokens);
         if (f == KV_FORMAT_INT8) scale_weights(a, i, n_tokens);
     }
     PIECES(GATHER)

@@ -3,8 +3,6 @@
 #define DEJA_ENGINE_BACKEND_CPU_CPU_H
 #include "engine/backend/room.h"
 
-#define EACH_INT_PACKING(X) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q4_K) X(Q5_K) X(Q6_K)
-
 void act_avx2(const struct act_in *in, const struct act_row *out, float *tmp);
 void rmsnorm_avx2(const float *x, const float *weight, float eps, int n, float *out);
 void layernorm_avx2(const float *x, const float *add, const struct layernorm *p, int n, float *out);

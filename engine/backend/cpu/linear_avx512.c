@@ -7,12 +7,12 @@
 #include "engine/backend/cpu/simd_avx512.h"
 
 #define INLINE static inline __attribute__((always_inline))
-enum { R = 16 }; /* rows of a panel = lanes */
-#define TILE_COLS 8
+enum { VECTORS = 1, R = PANEL_ROWS }; /* rows of a panel = lanes */
+#define TILE_COLS 16
 
-INLINE void finish(const struct panel_out *o, int c, __m512 v)
+INLINE void finish(const struct panel_out *o, int c, int part, __m512 v)
 {
-    float *out = o->out + (size_t)c * o->out_stride;
+    float *out = o->out + (size_t)c * o->out_stride + R * part;
     __mmask16 m = (__mmask16)((1u << o->n_valid) - 1);
     if (o->bias) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(m, o->bias));
     if (o->accumulate) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(m, out));
@@ -165,7 +165,7 @@ INLINE __m512 add_outliers(const enum packing k, const struct panel *p, const st
 {
     for (int i = 0; i < o->n; i++) {
         int run = o->at[i] / QUANT_RUN, e = o->at[i] % QUANT_RUN, g = e / 4, shift = e % 4 * 8;
-        struct panel_run at = panel_run(k, R, p->p, run);
+        struct panel_run at = panel_run(k, p->p, run);
         const uint8_t *lane = at.q + (k == PACK_Q8_0 ? g : g & 3) * 4 * R;
         int low = k == PACK_Q8_0 ? shift : shift + (g < 4 ? 0 : 4);
         __m512i q =
@@ -196,7 +196,7 @@ INLINE __m512 add_outliers(const enum packing k, const struct panel *p, const st
     {                                                                                              \
         return add_outliers(PACK_##k, p, o, acc);                                                  \
     }
-EACH_INT_PACKING(ONE_OUTLIERS)
+EACH_QUANT(ONE_OUTLIERS)
 
 INLINE __m512 outliers_of(const enum packing k, const struct panel *p, const struct outliers *o,
                           __m512 acc)
@@ -205,7 +205,7 @@ INLINE __m512 outliers_of(const enum packing k, const struct panel *p, const str
 #define CASE_OUTLIERS(k)                                                                           \
     case PACK_##k:                                                                                 \
         return outliers_##k(p, o, acc);
-        EACH_INT_PACKING(CASE_OUTLIERS)
+        EACH_QUANT(CASE_OUTLIERS)
     default:
         return acc;
     }
@@ -223,14 +223,14 @@ INLINE void int_columns(const enum packing k, const int n, const struct panel *p
     for (int run = 0; run < p->n_runs;
          run++, q += n * QUANT_RUN, d += 2 * n, s += n, neg += 2 * n) {
         struct unpacked u;
-        unpack(k, panel_run(k, R, p->p, run), &u);
-#pragma GCC unroll 8
+        unpack(k, panel_run(k, p->p, run), &u);
+#pragma GCC unroll 16
         for (int c = 0; c < n; c++)
             acc[c] = run_dot(
                 k, &u, (struct column){q + c * QUANT_RUN, d + 2 * c, s + c, neg + 2 * c}, acc[c]);
     }
     for (int c = 0; c < n; c++)
-        finish(o, c, t->outliers[c].n ? outliers_of(k, p, &t->outliers[c], acc[c]) : acc[c]);
+        finish(o, c, 0, t->outliers[c].n ? outliers_of(k, p, &t->outliers[c], acc[c]) : acc[c]);
 }
 
 INLINE void int_width(const enum packing k, const struct panel *p, const struct act_tile *t,
@@ -255,6 +255,9 @@ INLINE void int_width(const enum packing k, const struct panel *p, const struct 
     case 8:
         int_columns(k, 8, p, t, o);
         return;
+    case 16:
+        int_columns(k, 16, p, t, o);
+        return;
     default:
         ASSERT(!"tile width");
     }
@@ -266,7 +269,7 @@ INLINE void int_width(const enum packing k, const struct panel *p, const struct 
     {                                                                                              \
         int_width(PACK_##k, p, t, o);                                                              \
     }
-EACH_INT_PACKING(ONE)
+EACH_QUANT(ONE)
 
 static void panel_int(enum packing packing, const struct panel *p, const struct act_tile *t,
                       const struct panel_out *o)
@@ -276,7 +279,7 @@ static void panel_int(enum packing packing, const struct panel *p, const struct 
     case PACK_##k:                                                                                 \
         int_##k(p, t, o);                                                                          \
         return;
-        EACH_INT_PACKING(CASE_PANEL)
+        EACH_QUANT(CASE_PANEL)
     default:
         ASSERT(!"not an integer packing");
     }
@@ -284,8 +287,9 @@ static void panel_int(enum packing packing, const struct panel *p, const struct 
 
 const struct kernels kernels_avx512 = {
     .name = "avx512",
-    .panel_rows = R,
+    .panels = true,
     .tile_cols = TILE_COLS,
+    .other_cols = 8,
     .act = act_avx512,
     .rmsnorm = rmsnorm_avx512,
     .layernorm = layernorm_avx512,

@@ -3,6 +3,7 @@
  * scalar tail of the same formula.
  * Sources: RMSNorm, Zhang & Sennrich 2019 eq. 4; SwiGLU, Shazeer 2020; GELU, Hendrycks & Gimpel 2016; erf by Abramowitz &
  * Stegun 7.1.26 (|error| <= 1.5e-7). exp: 2^n times a Taylor polynomial of degree 7 on |r| <= ln2/2 (relative error 6e-9). */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -161,35 +162,124 @@ INLINE void transform_row(const enum linear_in kind, const struct act_in *in, fl
 }
 
 /* ---- rounding to int8 ---- */
+#ifdef WHOLE_SCALES
+/* Group 2 * run + h: the even (h = 0) or odd pairs of a run's elements. */
+static int group_element(int g, int i)
+{
+    return g / 2 * QUANT_RUN + i / 2 * 4 + g % 2 * 2 + i % 2;
+}
+
+INLINE void run_peaks(const float *x, float peak[2])
+{
+    vf top = vf_zero();
+    for (int i = 0; i < QUANT_RUN; i += VF_LANES)
+        top = vf_peak(top, vf_abs(vf_load(x + i)));
+    vf_hpeak_pairs(top, peak);
+}
+
+/* 32 values -> int8 with a scale for each group; sum: of k * q over each half. Rounds to nearest even. */
+INLINE void round_groups(const float *x, const float inverse[2], int32_t k, int8_t *q,
+                         int32_t sum[2])
+{
+    enum { V = QUANT_RUN / VF_LANES };
+    vf v[V], scale = vf_set_pairs(inverse[0], inverse[1]);
+    for (int i = 0; i < V; i++)
+        v[i] = vf_mul(vf_load(x + i * VF_LANES), scale);
+    store_q(v, k, q, sum);
+}
+
+/* A row's groups are divided by whole multiples of its step, so that peaks become 127 or a little less. inverse and k are scratch
+ * of 2 * n_runs values. */
+static void round_runs(const float *x, const float *peak, int n_runs, const struct act_row *out,
+                       float *inverse, int32_t *k)
+{
+    float top = 0;
+    for (int i = 0; i < 2 * n_runs; i++)
+        top = peak[i] > top ? peak[i] : top;
+    float step = top * (1.0f / (127.0f * SCALE_MAX)), steps = 1.0f / (127.0f * step);
+    bool sound = step > 0 && steps > 0 && steps <= FLT_MAX;
+    for (int i = 0; i < 2 * n_runs; i++) {
+        float p = sound && peak[i] <= top ? peak[i] : 0.0f; /* not of a NaN */
+        float whole = ceilf(p * (sound ? steps : 0.0f));
+        k[i] = (int32_t)whole;
+        inverse[i] = whole > 0 ? 1.0f / (whole * step) : 0.0f;
+    }
+    for (int run = 0; run < n_runs; run++) {
+        int32_t sum[2], both = k[2 * run + 1] << 16 | k[2 * run];
+        size_t at = (size_t)run * (size_t)out->width;
+        round_groups(x + run * QUANT_RUN, inverse + 2 * run, both, out->q + at * QUANT_RUN, sum);
+        out->k[at] = both;
+        out->neg[2 * at] = -(sum[0] + sum[1]);
+        out->neg[2 * at + 1] = -sum[1];
+        out->s[at] = (float)(sum[0] + sum[1]);
+    }
+    *out->step = step;
+}
+
+/* The same with 16 bits and one scale for the row. */
+static void round_16(const float *x, const float *peak, int n_runs, const struct act_row *out)
+{
+    enum { LIMIT = 127 * 258 };
+    float top = 0;
+    for (int i = 0; i < 2 * n_runs; i++)
+        top = peak[i] > top ? peak[i] : top;
+    float inverse = (float)LIMIT / top;
+    if (!(inverse <= FLT_MAX)) inverse = 0; /* nothing but zeros, or next to it */
+    for (int run = 0; run < n_runs; run++) {
+        size_t at = (size_t)run * (size_t)out->width;
+        out->neg16[at] = -128 * store_q16(x + run * QUANT_RUN, inverse, out->q16 + at * QUANT_RUN);
+    }
+    *out->step16 = top * (1.0f / (float)LIMIT);
+}
+#else
+static int group_element(int g, int i)
+{
+    return g * ACT_GROUP + i;
+}
+
 INLINE vf group_peak(const float *x)
 {
     vf peak = vf_zero();
     for (int i = 0; i < ACT_GROUP; i += VF_LANES)
-        peak = vf_max(peak, vf_abs(vf_load(x + i)));
+        peak = vf_peak(peak, vf_abs(vf_load(x + i)));
     return peak;
+}
+INLINE void run_peaks(const float *x, float peak[2])
+{
+    for (int h = 0; h < 2; h++)
+        peak[h] = vf_hpeak(group_peak(x + h * ACT_GROUP));
 }
 
 /* 32 values -> int8 with a scale for each half. Rounds to nearest even. */
-static void round_run(const float *x, const float peak[2], const struct act_row *out, int run)
+INLINE void round_groups(const float *x, const float inverse[2], int8_t *q, int32_t sum[2])
 {
     enum { V = QUANT_RUN / VF_LANES };
     vf v[V];
-    float d[2];
-    int32_t sum[2];
-    for (int h = 0; h < 2; h++) {
-        float inverse = peak[h] > 0 ? 127.0f / peak[h] : 0.0f;
-        d[h] = peak[h] * (1.0f / 127.0f);
-        for (int i = h * V / 2; i < (h + 1) * V / 2; i++)
-            v[i] = vf_mul(vf_load(x + i * VF_LANES), vf_set1(inverse));
-    }
-    size_t at = (size_t)run * (size_t)out->width;
-    store_q(v, out->q + at * QUANT_RUN, sum);
-    for (int h = 0; h < 2; h++) {
-        out->d[2 * at + (size_t)h] = d[h];
-        out->neg[2 * at + (size_t)h] = -sum[h];
-    }
-    out->s[at] = fmaf(d[0], (float)sum[0], d[1] * (float)sum[1]);
+    for (int i = 0; i < V; i++)
+        v[i] = vf_mul(vf_load(x + i * VF_LANES), vf_set1(inverse[i / (V / 2)]));
+    store_q(v, q, sum);
 }
+
+static void round_runs(const float *x, const float *peak, int n_runs, const struct act_row *out)
+{
+    for (int run = 0; run < n_runs; run++) {
+        float inverse[2], d[2];
+        int32_t sum[2];
+        for (int h = 0; h < 2; h++) {
+            float top = peak[2 * run + h];
+            inverse[h] = top > 0 ? 127.0f / top : 0.0f;
+            d[h] = top * (1.0f / 127.0f);
+        }
+        size_t at = (size_t)run * (size_t)out->width;
+        round_groups(x + run * QUANT_RUN, inverse, out->q + at * QUANT_RUN, sum);
+        for (int h = 0; h < 2; h++) {
+            out->d[2 * at + (size_t)h] = d[h];
+            out->neg[2 * at + (size_t)h] = -sum[h];
+        }
+        out->s[at] = fmaf(d[0], (float)sum[0], d[1] * (float)sum[1]);
+    }
+}
+#endif
 
 /* The group of greatest peak among those not yet tried (tried ones are negative); -1 when none is left or a peak is NaN. */
 static int highest(const float *peak, int n)
@@ -204,18 +294,19 @@ static int highest(const float *peak, int n)
     return best;
 }
 
-/* The place of the greatest magnitude of a group, and the second greatest magnitude. */
-static int two_greatest(const float *x, float *second)
+/* The element of greatest magnitude of group g of a row, and the second greatest magnitude. */
+static int two_greatest(const float *x, int g, float *second)
 {
     float first = -1;
     int at = 0;
     *second = 0;
     for (int i = 0; i < ACT_GROUP; i++) {
-        float m = fabsf(x[i]);
+        int e = group_element(g, i);
+        float m = fabsf(x[e]);
         if (m > first) {
             if (first > *second) *second = first;
             first = m;
-            at = i;
+            at = e;
         } else if (m > *second) {
             *second = m;
         }
@@ -236,7 +327,7 @@ static void take_outliers(float *x, float *peak, int n_groups, struct outliers *
         int g = highest(peak, n_groups);
         if (g < 0 || !(peak[g] * peak[g] >= OUTLIER_SHARE * noise)) break;
         float second, first = peak[g];
-        int at = g * ACT_GROUP + two_greatest(x + g * ACT_GROUP, &second);
+        int at = two_greatest(x, g, &second);
         float gain = first * first - second * second;
         if (gain >= OUTLIER_SHARE * noise) {
             o->at[o->n] = at;
@@ -257,10 +348,11 @@ static void round_row(const float *x, float *tmp, int n, const struct act_row *o
 {
     int n_groups = n / ACT_GROUP;
     float *peak = tmp + n, top = 0, noise = 0;
+    for (int i = 0; i < n_groups; i += 2)
+        run_peaks(x + i * ACT_GROUP, peak + i);
     for (int i = 0; i < n_groups; i++) {
-        peak[i] = vf_hmax(group_peak(x + i * ACT_GROUP));
         noise = fmaf(peak[i], peak[i], noise);
-        top = fmaxf(top, peak[i]);
+        top = peak[i] > top ? peak[i] : top;
     }
     out->outliers->n = 0;
     if (top * top >= OUTLIER_SHARE * noise && top > 0) {
@@ -268,8 +360,20 @@ static void round_row(const float *x, float *tmp, int n, const struct act_row *o
         x = tmp;
         take_outliers(tmp, peak, n_groups, out->outliers);
     }
-    for (int run = 0; run < n / QUANT_RUN; run++)
-        round_run(x + run * QUANT_RUN, peak + 2 * run, out, run);
+#ifdef WHOLE_SCALES
+    bool number = noise == noise; /* a NaN makes the whole row one */
+    if (out->q) {
+        round_runs(x, peak, n / QUANT_RUN, out, peak + n_groups,
+                   (int32_t *)(void *)(peak + 2 * n_groups));
+        if (!number) *out->step = noise;
+    }
+    if (out->q16) {
+        round_16(x, peak, n / QUANT_RUN, out);
+        if (!number) *out->step16 = noise;
+    }
+#else
+    round_runs(x, peak, n / QUANT_RUN, out);
+#endif
 }
 
 static void act(const struct act_in *in, const struct act_row *out, float *tmp)
@@ -295,7 +399,7 @@ static void act(const struct act_in *in, const struct act_row *out, float *tmp)
     if (out->f)
         for (int i = 0; i < in->n; i++)
             out->f[(size_t)i * (size_t)out->width] = x[i];
-    if (out->q) round_row(x, tmp, in->n, out); /* last: may take elements out of tmp */
+    if (out->outliers) round_row(x, tmp, in->n, out); /* last: may take elements out of tmp */
 }
 
 /* ---- rope and storing ---- */

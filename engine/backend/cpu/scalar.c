@@ -77,12 +77,12 @@ static void layernorm_scalar(const float *x, const float *add, const struct laye
     }
 }
 
-void linear_row_scalar(const struct linear *l, int weight_i, int row_i, const float *act,
-                       float *tmp)
+void linear_row_scalar(const struct linear *l, int weight_i, int row_i, const struct row_group *g,
+                       const float *act, float *tmp)
 {
     const struct weight *w = l->weight[weight_i];
-    weight_row(w, row_i, tmp);
-    for (int c = 0; c < l->n_rows; c++) {
+    weight_row(w, g->mat, row_i, tmp);
+    for (int c = g->first; c < g->first + g->n; c++) {
         const float *x = act + (size_t)c * (size_t)w->n_in;
         float *out = l->out[weight_i] + (size_t)c * (size_t)w->n_out + row_i;
         double sum = l->bias[weight_i] ? l->bias[weight_i][row_i] : 0;
@@ -143,9 +143,17 @@ static void load_v(const struct kv_layout *l, const void *head, size_t token, do
         }
 }
 
+/* Where what query sees as pos lies, counted from first_pos. */
+static int place_of(const struct attend *a, int query, int pos)
+{
+    int i = pos - a->first_pos;
+    const struct attend_path *p = a->path ? a->path[query] : NULL;
+    return p && i >= p->from && i < p->from + p->n ? p->slot[i - p->from] : i;
+}
+
 static double score(const struct attend *a, int query, int pos)
 {
-    int i = pos - a->first_pos, n = a->kv->block_tokens;
+    int i = place_of(a, query, pos), n = a->kv->block_tokens;
     double sum = 0, k[ATTEND_HEAD_MAX];
     load_k(a->kv, a->block[i / n], (size_t)(i % n), k);
     for (int d = 0; d < a->kv->head_dim; d++)
@@ -166,7 +174,7 @@ static void attend_scalar(const struct attend *a)
             max = fmax(max, p[pos - from] = score(a, query, pos));
         for (int pos = from; pos <= to; pos++) {
             double w = exp(p[pos - from] - max);
-            int i = pos - a->first_pos;
+            int i = place_of(a, query, pos);
             load_v(a->kv, a->block[i / n], (size_t)(i % n), v);
             for (int d = 0; d < head_dim; d++)
                 acc[d] += w * v[d];
@@ -234,8 +242,9 @@ static void to_u4_scalar(const float *x, uint8_t *out, int n, uint16_t *scale, u
 
 const struct kernels kernels_scalar = {
     .name = "scalar",
-    .panel_rows = 0,
+    .panels = false,
     .tile_cols = 1,
+    .other_cols = 1,
     .act = act_scalar,
     .rmsnorm = rmsnorm_scalar,
     .layernorm = layernorm_scalar,

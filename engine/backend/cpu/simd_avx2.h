@@ -123,6 +123,33 @@ static inline float vf_hmax(vf a)
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_shuffle_ps(s, s, 1)));
 }
 
+/* Of magnitudes, compared as their bits are: what is no number is above all that are, where a float maximum may lose it. */
+static inline vf vf_peak(vf a, vf b)
+{
+    return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_castps_si256(a), _mm256_castps_si256(b)));
+}
+static inline float vf_hpeak(vf a)
+{
+    __m256i q = _mm256_castps_si256(a);
+    __m128i s = _mm_max_epi32(_mm256_castsi256_si128(q), _mm256_extracti128_si256(q, 1));
+    s = _mm_max_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    return _mm_cvtss_f32(_mm_castsi128_ps(_mm_max_epi32(s, _mm_shuffle_epi32(s, 0xb1))));
+}
+
+/* The peaks of lanes 0, 1, 4, 5 and of 2, 3, 6, 7. */
+static inline void vf_hpeak_pairs(vf a, float peak[2])
+{
+    __m256i q = _mm256_castps_si256(a);
+    __m128i s = _mm_max_epi32(_mm256_castsi256_si128(q), _mm256_extracti128_si256(q, 1));
+    s = _mm_max_epi32(s, _mm_shuffle_epi32(s, 0xb1));
+    peak[0] = _mm_cvtss_f32(_mm_castsi128_ps(s));
+    peak[1] = _mm_cvtss_f32(_mm_castsi128_ps(_mm_unpackhi_epi32(s, s)));
+}
+static inline vf vf_set_pairs(float a, float b)
+{
+    return _mm256_setr_ps(a, a, b, b, a, a, b, b);
+}
+
 /* ---- 32-bit lanes ---- */
 static inline vi vi_load(const void *p)
 {

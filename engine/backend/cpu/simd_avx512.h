@@ -122,6 +122,20 @@ static inline float vf_hmax(vf a)
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_shuffle_ps(s, s, 1)));
 }
 
+/* Of magnitudes, compared as their bits are: what is no number is above all that are, where a float maximum may lose it. */
+static inline vf vf_peak(vf a, vf b)
+{
+    return _mm512_castsi512_ps(_mm512_max_epi32(_mm512_castps_si512(a), _mm512_castps_si512(b)));
+}
+static inline float vf_hpeak(vf a)
+{
+    __m512i q = _mm512_castps_si512(a);
+    __m256i h = _mm256_max_epi32(_mm512_castsi512_si256(q), _mm512_extracti32x8_epi32(q, 1));
+    __m128i s = _mm_max_epi32(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1));
+    s = _mm_max_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    return _mm_cvtss_f32(_mm_castsi128_ps(_mm_max_epi32(s, _mm_shuffle_epi32(s, 0xb1))));
+}
+
 /* ---- 32-bit lanes ---- */
 static inline vi vi_load(const void *p)
 {

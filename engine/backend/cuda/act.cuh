@@ -5,29 +5,10 @@
  *   row: 4n read (twice for RMSNorm, the second time from cache), then 1.5n (int8), 2n (f16) or 4n (f32) written. */
 #ifndef DEJA_ENGINE_BACKEND_CUDA_ACT_CUH
 #define DEJA_ENGINE_BACKEND_CUDA_ACT_CUH
-#include "engine/backend/cuda/launch.h"
+#include "engine/backend/cuda/act_value.cuh"
 #include "engine/backend/cuda/reduce.cuh"
 
 enum { ACT_THREADS = 256, ACT_STEP = 16 };
-
-DEVICE float act_value(const struct act_args &a, size_t at, int i, float factor)
-{
-    float x = a.x[at + (size_t)i];
-    switch (a.in) {
-    case ACT_RMSNORM:
-        return x * factor * a.norm[i];
-    case ACT_SILU_MUL:
-        return x / (1.0f + __expf(-x)) * a.x2[at + (size_t)i];
-    case ACT_GELU_MUL: {
-        float inner = 0.7978845608f * (x + 0.044715f * x * x * x);
-        return 0.5f * x * (1.0f + tanhf(inner)) * a.x2[at + (size_t)i];
-    }
-    case ACT_GELU:
-        return 0.5f * x * (1.0f + erff(x * 0.7071067812f));
-    default:
-        return x;
-    }
-}
 
 DEVICE void act_write_q(const struct act_args &a, size_t at, int i, const float v[ACT_STEP])
 {
@@ -46,7 +27,7 @@ DEVICE void act_write_q(const struct act_args &a, size_t at, int i, const float 
     a.s[(at + (size_t)i) / ACT_STEP] = d * sum;
 }
 
-KERNEL act_rows(struct act_args a)
+KERNEL __launch_bounds__(ACT_THREADS) act_rows(struct act_args a)
 {
     SHARED(float, partial, ACT_THREADS / LANES);
     size_t from = (size_t)(a.row ? a.row[blockIdx.x] : (int)blockIdx.x) * (size_t)a.n,

@@ -17,7 +17,7 @@
 
 #define KERNEL static __global__ void
 #define DEVICE static __device__ __forceinline__
-#define SHARED(type, name, n) __shared__ type name[n]
+#define SHARED(type, name, n) __shared__ __align__(16) type name[n]
 #define DYN_SHARED(type, name)                                                                     \
     extern __shared__ __align__(128) unsigned char dyn_shared_bytes[];                             \
     type *name = (type *)dyn_shared_bytes

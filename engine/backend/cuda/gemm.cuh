@@ -98,11 +98,27 @@ DEVICE void gemm_run(const struct gemm_args &a, const int row[2], int run_i, con
     }
 }
 
-template <int TYPE, int TILES> KERNEL gemm_packed(struct gemm_args a)
+/* A warp's 16 rows from row0 on of all column tiles. */
+template <int TILES>
+DEVICE void gemm_write(const struct gemm_args &a, int row0, int col0, int lane,
+                       const float acc[TILES][4])
+{
+    for (int t = 0; t < TILES; t++)
+        for (int i = 0; i < 4; i++) {
+            int out_row = row0 + lane / 4 + i / 2 * 8, col = col0 + t * 8 + lane % 4 * 2 + i % 2;
+            if (out_row >= a.w.n_out || col >= a.n_cols) continue;
+            float *out = a.out + (size_t)col * (size_t)a.w.n_out + out_row, sum = acc[t][i];
+            if (a.bias) sum += a.bias[out_row];
+            *out = a.accumulate ? *out + sum : sum;
+        }
+}
+
+/* What a block does: 64 rows of columns col0.. */
+template <int TYPE, int TILES> DEVICE void gemm_block(const struct gemm_args &a, int col0)
 {
     SHARED(uint16_t, tiles, 2 * TILES * 8 * GEMM_STRIDE);
     int lane = (int)threadIdx.x % LANES, warp = (int)threadIdx.x / LANES,
-        col0 = (int)blockIdx.y * TILES * 8, row0 = (int)blockIdx.x * GEMM_ROWS + warp * 16;
+        row0 = (int)blockIdx.x * GEMM_ROWS + warp * 16;
     int row[2]; /* rows past the end compute the last one again; nobody writes them */
     for (int r = 0; r < 2; r++)
         row[r] = min(row0 + lane / 4 + 8 * r, a.w.n_out - 1);
@@ -119,14 +135,12 @@ template <int TYPE, int TILES> KERNEL gemm_packed(struct gemm_args a)
         __syncthreads();
     }
     COPY_WAIT(0);
-    for (int t = 0; t < TILES; t++)
-        for (int i = 0; i < 4; i++) {
-            int out_row = row0 + lane / 4 + i / 2 * 8, col = col0 + t * 8 + lane % 4 * 2 + i % 2;
-            if (out_row >= a.w.n_out || col >= a.n_cols) continue;
-            float *out = a.out + (size_t)col * (size_t)a.w.n_out + out_row, sum = acc[t][i];
-            if (a.bias) sum += a.bias[out_row];
-            *out = a.accumulate ? *out + sum : sum;
-        }
+    gemm_write<TILES>(a, row0, col0, lane, acc);
+}
+
+template <int TYPE, int TILES> KERNEL gemm_packed(struct gemm_args a)
+{
+    gemm_block<TYPE, TILES>(a, (int)blockIdx.y * TILES * 8);
 }
 
 #endif

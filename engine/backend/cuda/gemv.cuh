@@ -7,7 +7,7 @@
  * Never measured on hardware: no share of peak bandwidth is claimed. */
 #ifndef DEJA_ENGINE_BACKEND_CUDA_GEMV_CUH
 #define DEJA_ENGINE_BACKEND_CUDA_GEMV_CUH
-#include "engine/backend/cuda/act.cuh"
+#include "engine/backend/cuda/reduce.cuh"
 #include "engine/backend/cuda/weight.cuh"
 
 enum { GEMV_WARPS = 4, GEMV_COLS_MAX = 8 };
@@ -29,7 +29,8 @@ DEVICE void gemv_write(const struct gemv_args &a, int row, int col, float sum)
     *out = a.accumulate ? *out + sum : sum;
 }
 
-template <int TYPE, int COLS> KERNEL gemv_packed(struct gemv_args a)
+/* What a block does: a row a warp, all columns. */
+template <int TYPE, int COLS> DEVICE void gemv_packed_block(const struct gemv_args &a)
 {
     int row = (int)(blockIdx.x * GEMV_WARPS + threadIdx.x / LANES), lane = (int)threadIdx.x % LANES;
     if (row >= a.w.n_out) return; /* whole warps only: a warp has one row */
@@ -55,6 +56,10 @@ template <int TYPE, int COLS> KERNEL gemv_packed(struct gemv_args a)
         if (lane == 0 && c < a.n_cols) gemv_write(a, row, c, sum);
     }
 }
+template <int TYPE, int COLS> KERNEL gemv_packed(struct gemv_args a)
+{
+    gemv_packed_block<TYPE, COLS>(a);
+}
 
 template <int TYPE> DEVICE float plain_value(const struct packed &p, size_t i)
 {
@@ -63,7 +68,7 @@ template <int TYPE> DEVICE float plain_value(const struct packed &p, size_t i)
     return TYPE == TENSOR_F16 ? f16_float(bits) : bf16_float(bits);
 }
 
-template <int TYPE, int COLS> KERNEL gemv_plain(struct gemv_args a)
+template <int TYPE, int COLS> DEVICE void gemv_plain_block(const struct gemv_args &a)
 {
     int row = (int)(blockIdx.x * GEMV_WARPS + threadIdx.x / LANES), lane = (int)threadIdx.x % LANES;
     if (row >= a.w.n_out) return;
@@ -77,6 +82,10 @@ template <int TYPE, int COLS> KERNEL gemv_plain(struct gemv_args a)
         float sum = warp_sum(acc[c]);
         if (lane == 0 && c < a.n_cols) gemv_write(a, row, c, sum);
     }
+}
+template <int TYPE, int COLS> KERNEL gemv_plain(struct gemv_args a)
+{
+    gemv_plain_block<TYPE, COLS>(a);
 }
 
 #endif

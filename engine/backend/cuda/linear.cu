@@ -1,6 +1,7 @@
 /* linear.cu - which kernel multiplies: up to GEMV_COLS_MAX columns the memory-bound one, more the tensor cores; float weights whose
  * rows tensor cores would round (F32), and odd row lengths, always take the plain one. */
-#include "engine/backend/cuda/gemm.cuh"
+#include "engine/backend/cuda/act.cuh"
+#include "engine/backend/cuda/gemm_half.cuh"
 #include "engine/backend/cuda/launch.h"
 
 void launch_act(const struct act_args &a, int n_rows, cudaStream_t s)
@@ -13,10 +14,12 @@ static bool is_plain(enum tensor_type t)
     return t == TENSOR_F32 || t == TENSOR_F16 || t == TENSOR_BF16;
 }
 
-struct act_forms linear_forms(enum tensor_type t, int, int n_cols)
+struct act_forms linear_forms(enum tensor_type t, int n_in, int n_cols)
 {
-    bool plain = is_plain(t), many = n_cols > GEMV_COLS_MAX;
-    struct act_forms f = {!plain && !many, !plain && many, plain};
+    /* rows of halves are copied 16 bytes at a time */
+    bool plain = is_plain(t), tensor_cores = !plain || (t != TENSOR_F32 && n_in % 8 == 0),
+         many = n_cols > GEMV_COLS_MAX && tensor_cores;
+    struct act_forms f = {!plain && !many, many, plain && !many};
     return f;
 }
 
@@ -64,8 +67,13 @@ template <int TYPE, int TILES> static void gemm(const struct gemm_args &a, cudaS
 {
     dim3 grid((unsigned)((a.w.n_out + GEMM_ROWS - 1) / GEMM_ROWS),
               (unsigned)((a.n_cols + TILES * 8 - 1) / (TILES * 8)));
-    auto kernel = gemm_packed<TYPE, TILES>;
-    LAUNCH(kernel, grid, GEMM_THREADS, 0, s, a);
+    if constexpr (TYPE == TENSOR_F16 || TYPE == TENSOR_BF16) {
+        auto kernel = gemm_half<TYPE, TILES>;
+        LAUNCH(kernel, grid, GEMM_THREADS, 0, s, a);
+    } else {
+        auto kernel = gemm_packed<TYPE, TILES>;
+        LAUNCH(kernel, grid, GEMM_THREADS, 0, s, a);
+    }
 }
 
 template <int TYPE> static void product_of(const struct product &p, cudaStream_t s)
@@ -84,27 +92,16 @@ template <int TYPE> static void product_of(const struct product &p, cudaStream_t
 void launch_product(const struct product &p, cudaStream_t s)
 {
     switch (p.type) {
-    case TENSOR_Q4_0:
-        return product_of<TENSOR_Q4_0>(p, s);
-    case TENSOR_Q4_1:
-        return product_of<TENSOR_Q4_1>(p, s);
-    case TENSOR_Q5_0:
-        return product_of<TENSOR_Q5_0>(p, s);
-    case TENSOR_Q5_1:
-        return product_of<TENSOR_Q5_1>(p, s);
-    case TENSOR_Q8_0:
-        return product_of<TENSOR_Q8_0>(p, s);
-    case TENSOR_Q4_K:
-        return product_of<TENSOR_Q4_K>(p, s);
-    case TENSOR_Q5_K:
-        return product_of<TENSOR_Q5_K>(p, s);
-    case TENSOR_Q6_K:
-        return product_of<TENSOR_Q6_K>(p, s);
+#define ONE(t)                                                                                     \
+    case TENSOR_##t:                                                                               \
+        return product_of<TENSOR_##t>(p, s);
+        EACH_QUANT(ONE)
+#undef ONE
     case TENSOR_F32:
         return gemv_columns<TENSOR_F32>(p, s);
     case TENSOR_F16:
-        return gemv_columns<TENSOR_F16>(p, s);
+        return product_of<TENSOR_F16>(p, s);
     case TENSOR_BF16:
-        return gemv_columns<TENSOR_BF16>(p, s);
+        return product_of<TENSOR_BF16>(p, s);
     }
 }

@@ -6,6 +6,12 @@ static unsigned blocks(size_t n)
     return (unsigned)((n + ROWS_THREADS - 1) / ROWS_THREADS);
 }
 
+cudaError_t kernels_fit()
+{
+    struct cudaFuncAttributes a;
+    return cudaFuncGetAttributes(&a, add_rows);
+}
+
 template <int TYPE>
 static void embed(const struct packed &w, const int32_t *id, int n_rows, bool accumulate,
                   float *out, cudaStream_t s)
@@ -53,4 +59,10 @@ void launch_kv_copy(const struct kv_view &kv, int n_layers, size_t layer_bytes, 
 {
     dim3 grid((unsigned)n_layers, (unsigned)kv.n_heads);
     LAUNCH(kv_copy_tokens, grid, ROWS_THREADS, 0, s, kv, layer_bytes, dst, src, n_tokens);
+}
+void launch_kv_move(const struct kv_view &kv, int n_layers, size_t layer_bytes,
+                    const struct kv_move_list &list, cudaStream_t s)
+{
+    dim3 grid((unsigned)n_layers, (unsigned)kv.n_heads);
+    LAUNCH(kv_move_tokens, grid, ROWS_THREADS, 0, s, kv, layer_bytes, list);
 }

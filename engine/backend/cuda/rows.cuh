@@ -10,31 +10,13 @@
 
 enum { ROWS_THREADS = 128 };
 
-template <int TYPE> DEVICE float weight_value(const struct packed &p, size_t row, int e)
-{
-    typedef weight_traits<TYPE> t;
-    size_t at = row * (size_t)p.n_in + (size_t)e;
-    if (TYPE == TENSOR_F32) return ((const float *)p.q)[at];
-    if (TYPE == TENSOR_F16) return f16_float(((const uint16_t *)p.q)[at]);
-    if (TYPE == TENSOR_BF16) return bf16_float(((const uint16_t *)p.q)[at]);
-    size_t run_i = row * (size_t)p.n_runs + (size_t)(e / 32);
-    int i = e % 32, q;
-    struct weight_run s;
-    run_scales<TYPE>(p, run_i, &s);
-    if (t::wide)
-        q = (int)(int8_t)p.q[run_i * 32 + (size_t)i];
-    else
-        q = p.q[run_i * 16 + (size_t)(i % 16)] >> i / 16 * 4 & 15;
-    if (t::five) q |= (p.high[run_i * 4 + (size_t)(i / 8)] >> i % 8 & 1) << 4;
-    if (t::six) q |= (p.high[run_i * 8 + (size_t)(i / 4)] >> i % 4 * 2 & 3) << 4;
-    return s.scale[i / 16] * (float)q + s.min[i / 16];
-}
 template <int TYPE>
 KERNEL embed_rows(struct packed p, const int32_t *id, bool accumulate, float *out)
 {
     float *to = out + (size_t)blockIdx.x * (size_t)p.n_in;
     for (int e = (int)threadIdx.x; e < p.n_in; e += ROWS_THREADS) {
-        float v = weight_value<TYPE>(p, (size_t)id[blockIdx.x], e);
+        float v =
+            id[blockIdx.x] >= p.n_out ? 0.0f : weight_value<TYPE>(p, (size_t)id[blockIdx.x], e);
         to[e] = accumulate ? to[e] + v : v;
     }
 }
@@ -71,6 +53,12 @@ KERNEL gather_rows(const float *x, const int32_t *row, int width, size_t n, floa
     if (i < n) out[i] = x[(size_t)row[i / (size_t)width] * (size_t)width + i % (size_t)width];
 }
 
+/* n bytes, a multiple of 4, by the whole block. */
+DEVICE void copy_words(uint8_t *to, const uint8_t *from, int n)
+{
+    for (int i = (int)threadIdx.x; i < n / 4; i += ROWS_THREADS)
+        ((unsigned *)to)[i] = ((const unsigned *)from)[i];
+}
 /* The first n_tokens of block src to block dst. kv.layer is layer 0; layers lie layer_bytes apart. */
 KERNEL kv_copy_tokens(struct kv_view kv, size_t layer_bytes, int dst, int src, int n_tokens)
 {
@@ -78,16 +66,29 @@ KERNEL kv_copy_tokens(struct kv_view kv, size_t layer_bytes, int dst, int src, i
                   blockIdx.y * kv.head_bytes;
     const uint8_t *from = kv.layer + blockIdx.x * layer_bytes + (size_t)src * kv.block_bytes +
                           blockIdx.y * kv.head_bytes;
-    size_t n = (size_t)n_tokens * (size_t)kv.head_dim * (kv.type == GPU_KV_F16 ? 2 : 1) / 8;
-    for (size_t i = threadIdx.x; i < n; i += ROWS_THREADS) {
-        ((uint2 *)to)[i] = ((const uint2 *)from)[i];
-        ((uint2 *)(to + kv.v_at))[i] = ((const uint2 *)(from + kv.v_at))[i];
-    }
+    copy_words(to, from, n_tokens * kv.k_bytes);
+    copy_words(to + kv.v_at, from + kv.v_at, n_tokens * kv.v_bytes);
     if (kv.type == GPU_KV_F16) return;
-    for (int i = (int)threadIdx.x; i < n_tokens; i += ROWS_THREADS)
-        for (int v = 0; v < 2; v++)
-            ((float *)(to + kv.scale_at))[v * kv.block_tokens + i] =
-                ((const float *)(from + kv.scale_at))[v * kv.block_tokens + i];
+    copy_words(to + kv.scale_at, from + kv.scale_at, n_tokens * 4);
+    copy_words(to + kv.v_scale_at, from + kv.v_scale_at, n_tokens * kv.v_scale_bytes);
+}
+/* Tokens' K and V to other places of the store, one move after the other: a thread takes the same bytes of every token, so that it reads
+ * what it has written. grid = (layers, kv heads). */
+KERNEL kv_move_tokens(struct kv_view kv, size_t layer_bytes, struct kv_move_list list)
+{
+    uint8_t *head = kv.layer + blockIdx.x * layer_bytes + blockIdx.y * kv.head_bytes;
+    for (int i = 0; i < list.n; i++) {
+        struct kv_place m = list.move[i];
+        uint8_t *to = head + (size_t)m.dst_block * kv.block_bytes;
+        const uint8_t *from = head + (size_t)m.src_block * kv.block_bytes;
+        copy_words(to + m.dst_at * kv.k_bytes, from + m.src_at * kv.k_bytes, kv.k_bytes);
+        copy_words(to + kv.v_at + m.dst_at * kv.v_bytes, from + kv.v_at + m.src_at * kv.v_bytes,
+                   kv.v_bytes);
+        if (kv.type == GPU_KV_F16) continue;
+        copy_words(to + kv.scale_at + m.dst_at * 4, from + kv.scale_at + m.src_at * 4, 4);
+        copy_words(to + kv.v_scale_at + m.dst_at * kv.v_scale_bytes,
+                   from + kv.v_scale_at + m.src_at * kv.v_scale_bytes, kv.v_scale_bytes);
+    }
 }
 
 #endif

@@ -89,4 +89,25 @@ DEVICE void run_take(const struct packed &p, size_t run_i, struct weight_run *ou
     }
 }
 
+/* One element of a row. */
+template <int TYPE> DEVICE float weight_value(const struct packed &p, size_t row, int e)
+{
+    typedef weight_traits<TYPE> t;
+    size_t at = row * (size_t)p.n_in + (size_t)e;
+    if (TYPE == TENSOR_F32) return ((const float *)p.q)[at];
+    if (TYPE == TENSOR_F16) return f16_float(((const uint16_t *)p.q)[at]);
+    if (TYPE == TENSOR_BF16) return bf16_float(((const uint16_t *)p.q)[at]);
+    size_t run_i = row * (size_t)p.n_runs + (size_t)(e / 32);
+    int i = e % 32, q;
+    struct weight_run s;
+    run_scales<TYPE>(p, run_i, &s);
+    if (t::wide)
+        q = (int)(int8_t)p.q[run_i * 32 + (size_t)i];
+    else
+        q = p.q[run_i * 16 + (size_t)(i % 16)] >> i / 16 * 4 & 15;
+    if (t::five) q |= (p.high[run_i * 4 + (size_t)(i / 8)] >> i % 8 & 1) << 4;
+    if (t::six) q |= (p.high[run_i * 8 + (size_t)(i / 4)] >> i % 4 * 2 & 3) << 4;
+    return s.scale[i / 16] * (float)q + s.min[i / 16];
+}
+
 #endif

@@ -80,6 +80,16 @@ TEST(numbers_are_read_whole_or_not_at_all)
     CHECK_NEAR(d, 0.25, 0);
 }
 
+TEST(hex_digits_of_either_case_have_a_value_and_nothing_else_has)
+{
+    static const char digits[] = "0123456789abcdefABCDEF";
+    for (int c = 0; c < 256; c++) {
+        const char *hit = c ? strchr(digits, c) : NULL;
+        ptrdiff_t at = hit ? hit - digits : -1;
+        CHECK_INT(hex_value((char)c), at < 16 ? at : at - 6);
+    }
+}
+
 TEST(long_error_text_is_cut_on_a_character)
 {
     struct errmsg e = {0};

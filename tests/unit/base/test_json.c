@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "tests/check.h"
 
 static enum err parse_exact(struct str s, int depth, json_t **out, struct errmsg *e)
@@ -270,6 +271,63 @@ TEST(many_keys_do_not_slow_down_quadratically)
     CHECK_INT(json_object_size(v), 200000);
     json_decref(v);
     buf_fini(&b);
+}
+
+/* As the C library would print it with the fewest digits that read back. */
+static void check_real(double v)
+{
+    char digits_of[40];
+    struct buf b, want;
+    json_t *r = json_real(v);
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(digits_of, sizeof digits_of, "%.*g", digits, v);
+        if (strtod(digits_of, NULL) == v) break;
+    }
+    buf_init(&b, 100);
+    buf_init(&want, 100);
+    buf_z(&want, digits_of);
+    if (!strpbrk(digits_of, ".e")) buf_z(&want, ".0");
+    json_write(&b, r);
+    CHECK_STR(buf_view(&b), want.p);
+    buf_fini(&b);
+    buf_fini(&want);
+    json_decref(r);
+}
+
+TEST(reals_are_written_as_the_c_library_writes_them)
+{
+    static const double some[] = {0.7,
+                                  0.1,
+                                  -0.25,
+                                  1,
+                                  -1,
+                                  1.5,
+                                  100.001,
+                                  0.0001,
+                                  0.00011,
+                                  0.00009,
+                                  1234.5678,
+                                  0.30000000000000004,
+                                  1e9,
+                                  999999999.9999,
+                                  1e15,
+                                  1e16,
+                                  123456.00001,
+                                  5e-324,
+                                  1.7976931348623157e308,
+                                  0.0,
+                                  1e21,
+                                  2.5e-7};
+    struct rng rng;
+    rng_seed(&rng, 2);
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+        check_real(some[i]);
+    for (int i = 0; i < 20000; i++) {
+        double digits = (double)rng_below(&rng, i & 1 ? 100000 : 100000000000);
+        static const double powers[] = {1, 10, 100, 1000, 10000, 100000, 1e6};
+        check_real(digits / powers[rng_below(&rng, 7)] * (i & 2 ? 1 : -1));
+        check_real(rng_f64(&rng) * 2);
+    }
 }
 
 TEST_MAIN()

@@ -33,6 +33,41 @@ TEST(defaults_are_those_of_the_api)
     openai_request_fini(&r);
 }
 
+TEST(what_a_request_may_come_to_is_told_by_its_largest_bounds)
+{
+    static const struct {
+        enum openai_kind kind;
+        const char *body;
+        int answers, most;
+    } cases[] = {
+        {OPENAI_CHAT, "\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]", 1, -1},
+        {OPENAI_CHAT,
+         "\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"n\":3,\"max_tokens\":1,\"max_"
+         "completion_tokens\":50",
+         3, 50},
+        {OPENAI_CHAT,
+         "\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":50,\"max_completion_"
+         "tokens\":1",
+         1, 50},
+        {OPENAI_COMPLETION, "\"prompt\":\"a\",\"max_tokens\":7,\"best_of\":20", 20, 7},
+        {OPENAI_COMPLETION, "\"prompt\":[\"a\",\"b\",\"c\"],\"n\":2,\"max_tokens\":7", 6, 7},
+        {OPENAI_COMPLETION, "\"prompt\":[1,2,3],\"n\":2,\"max_tokens\":7", 2, 7},
+        {OPENAI_COMPLETION, "\"prompt\":[[1],[2,3]],\"best_of\":2", 4, -1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct openai_request r;
+        struct openai_error e;
+        char body[256];
+        snprintf(body, sizeof body, "{\"model\":\"m\",%s}", cases[i].body);
+        enum err code = openai_parse(&r, cases[i].kind, str_of(body), OPENAI_GATEWAY, &e);
+        CHECK_AT(code == OK, "%s: %s", body, e.message);
+        if (code) continue;
+        CHECK_AT(r.answers == cases[i].answers && r.max_tokens_most == cases[i].most,
+                 "%s: %d answers of %d", body, r.answers, r.max_tokens_most);
+        openai_request_fini(&r);
+    }
+}
+
 TEST(given_values_are_read)
 {
     struct openai_request r;

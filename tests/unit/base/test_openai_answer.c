@@ -1,5 +1,6 @@
 /* Goal: an answer survives the way through JSON and through a stream in any pieces. Method: round
  * trips of random answers with a printed seed; hand-made streams of the servers we meet. */
+#include "base/openai_answer.h"
 #include "base/mem.h"
 #include "base/openai.h"
 #include "base/rng.h"
@@ -257,6 +258,18 @@ TEST(streams_of_other_servers_are_put_together)
                     "{\"role\":\"assistant\",\"content\":\"all\"}");
 }
 
+TEST(a_count_that_no_answer_can_have_is_none)
+{
+    json_t *o = json_pack("{s:I,s:I,s:I,s:I,s:s,s:f}", "most", (json_int_t)OPENAI_TOKENS_MAX,
+                          "over", (json_int_t)OPENAI_TOKENS_MAX + 1, "huge", (json_int_t)INT64_MAX,
+                          "negative", (json_int_t)-1, "text", "5", "real", 5.0);
+    CHECK_INT(openai_count(o, "most"), OPENAI_TOKENS_MAX);
+    static const char *const none[] = {"over", "huge", "negative", "text", "real", "absent"};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        CHECK_INT(openai_count(o, none[i]), 0);
+    json_decref(o);
+}
+
 TEST(usage_is_counted_once_and_may_come_after_the_finish)
 {
     struct openai_answer a;
@@ -353,6 +366,32 @@ TEST(replies_that_are_no_answers_are_refused)
         CHECK_INT(openai_answer_parse(&a, OPENAI_CHAT, str_of(bad[i]), &e), ERR_INVALID);
         CHECK(*e.text);
     }
+}
+
+static void add_bytes(void *arg, struct str text)
+{
+    *(size_t *)arg += text.n;
+}
+
+TEST(every_text_that_has_come_of_a_stream_is_told)
+{
+    struct openai_collector *c = openai_collector_new(OPENAI_CHAT, 1 << 20);
+    struct errmsg e = {0};
+    size_t n = 0;
+    openai_collector_each_text(c, add_bytes, &n);
+    CHECK_INT(n, 0);
+    static const char *const frames[] = {
+        "{\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"abc\"}}]}",
+        "{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"de\",\"reasoning_content\":\"fgh\"}}]"
+        "}",
+        "{\"choices\":[{\"index\":1,\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"x\","
+        "\"function\":{"
+        "\"name\":\"ij\",\"arguments\":\"{}\"}}]}}]}"};
+    for (size_t i = 0; i < 3; i++)
+        CHECK(openai_collector_feed(c, str_of(frames[i]), &e) == OK);
+    openai_collector_each_text(c, add_bytes, &n);
+    CHECK_INT(n, 5 + 3 + 2 + 2);
+    openai_collector_free(c);
 }
 
 TEST_MAIN()

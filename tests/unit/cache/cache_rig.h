@@ -107,7 +107,7 @@ struct rig_found {
     enum cache_result result;
     char reason[64], entry[36], text[256];
     double similarity, threshold;
-    int64_t age_s;
+    int64_t age_s, stale_s;
 };
 static inline void rig_note(void *arg, const struct cache_found *f)
 {
@@ -117,6 +117,7 @@ static inline void rig_note(void *arg, const struct cache_found *f)
     r->similarity = f->similarity;
     r->threshold = f->threshold;
     r->age_s = f->age_s;
+    r->stale_s = f->stale_s;
     snprintf(r->reason, sizeof r->reason, "%s", f->reason);
     snprintf(r->entry, sizeof r->entry, "%s", f->entry_id);
     struct str s =
@@ -135,7 +136,7 @@ static inline struct rig_found rig_find_with(struct loop *l, struct cache *c,
 {
     struct rig_found f = {0};
     struct cache_lookup *lookup = cache_find(c, k, o, rig_note, &f);
-    if (!rig_until(l, rig_noted, &f, 5000)) cache_find_cancel(lookup);
+    if (!rig_until(l, rig_noted, &f, 30000)) cache_find_cancel(lookup);
     return f;
 }
 static inline struct rig_found rig_find(struct loop *l, struct cache *c, const char *question)

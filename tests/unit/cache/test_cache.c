@@ -55,7 +55,7 @@ static bool embedder_is_idle(void *arg)
 static void settle(struct rig *r)
 {
     rig_until(r->loop, NULL, NULL, 20);
-    CHECK(rig_until(r->loop, embedder_is_idle, r, 10000));
+    CHECK(rig_until(r->loop, embedder_is_idle, r, 60000));
     rig_until(r->loop, NULL, NULL, 40);
 }
 
@@ -201,12 +201,84 @@ TEST(an_entry_is_gone_after_its_time_and_after_forget)
     close_rig(&r);
 }
 
+TEST(an_entry_past_its_time_is_found_only_by_who_puts_up_with_that)
+{
+    struct rig r;
+    struct cache_key k;
+    char id[36];
+    struct cache_options o = USUAL;
+    o.stale_if_error_s = 100;
+    REQUIRE(open_rig(&r, &o));
+    CHECK(!rig_keep_ttl(r.cache, "Where is my parcel?", "There.", 1, id));
+    rig_until(r.loop, NULL, NULL, 2100);
+    REQUIRE(rig_key(r.cache, "Where is my parcel?", &k));
+    struct cache_lookup_options fresh = {.max_age_s = -1}, stale = {.max_age_s = -1, .stale_s = 60},
+                                young = {.max_age_s = 0, .stale_s = 60};
+    CHECK_INT(rig_find_with(r.loop, r.cache, &k, &fresh).result, CACHE_MISS);
+    struct rig_found f = rig_find_with(r.loop, r.cache, &k, &stale);
+    CHECK_INT(f.result, CACHE_EXACT);
+    CHECK_INT(f.stale_s, f.age_s); /* a lifetime of one second, and from its end on */
+    CHECK_INT(rig_find_with(r.loop, r.cache, &k, &young).result, CACHE_MISS);
+    CHECK_INT(rig_find_with(r.loop, r.cache, &k, &fresh).result, CACHE_MISS);
+    cache_forget(r.cache, str_of(id), NULL, NULL);
+    settle(&r);
+    CHECK_INT(rig_find_with(r.loop, r.cache, &k, &stale).result, CACHE_MISS);
+    cache_key_fini(&k);
+    close_rig(&r);
+}
+
+TEST(a_rewording_gets_an_answer_past_its_time_only_when_that_will_do_and_the_guards_agree)
+{
+    struct rig r;
+    struct cache_key k;
+    char id[36];
+    struct cache_options o = USUAL;
+    o.stale_if_error_s = 100;
+    REQUIRE(open_rig(&r, &o));
+    CHECK(!rig_keep_ttl(r.cache, "How do I reset my password?", "Press Forgot.", 1, id));
+    settle(&r);
+    rig_until(r.loop, NULL, NULL, 2100);
+    struct cache_lookup_options fresh = {.max_age_s = -1}, stale = {.max_age_s = -1, .stale_s = 60};
+    REQUIRE(rig_key(r.cache, "How can I reset my password?", &k));
+    for (int i = 0; i < 3; i++) /* looking does not make it go away */
+        CHECK_INT(rig_find_with(r.loop, r.cache, &k, &fresh).result, CACHE_MISS);
+    struct rig_found f = rig_find_with(r.loop, r.cache, &k, &stale);
+    CHECK_INT(f.result, CACHE_SEMANTIC);
+    CHECK(f.stale_s > 0);
+    cache_key_fini(&k);
+    REQUIRE(rig_key(r.cache, "How do I reset my username?", &k));
+    CHECK_INT(rig_find_with(r.loop, r.cache, &k, &stale).result, CACHE_MISS);
+    cache_key_fini(&k);
+    close_rig(&r);
+}
+
+TEST(what_has_expired_does_not_hide_what_has_not)
+{
+    struct rig r;
+    char id[36], question[80];
+    struct cache_options o = USUAL;
+    o.stale_if_error_s = 1000;
+    REQUIRE(open_rig(&r, &o));
+    for (int i = 0; i < 40; i++) {
+        snprintf(question, sizeof question, "How do I reset my password on device %d?", i);
+        CHECK(!rig_keep_ttl(r.cache, question, "So.", 1, id));
+        settle(&r);
+    }
+    CHECK(!rig_keep_ttl(r.cache, "How do I reset my password?", "Press Forgot.", 100, id));
+    settle(&r);
+    rig_until(r.loop, NULL, NULL, 2100);
+    struct rig_found f = rig_find(r.loop, r.cache, "How can I reset my password?");
+    CHECK_INT(f.result, CACHE_SEMANTIC);
+    CHECK_INT(f.stale_s, 0);
+    close_rig(&r);
+}
+
 TEST(memory_stays_under_its_budget_and_pushed_out_answers_leave_the_index)
 {
     struct rig r;
     struct cache_options o = USUAL;
     struct cache_stats s;
-    o.memory_bytes_max = 64 * 1024;
+    o.memory_bytes_max = 256 * 1024;
     REQUIRE(open_rig(&r, &o));
     for (int i = 0; i < 400; i++) {
         char q[64];
@@ -218,7 +290,8 @@ TEST(memory_stays_under_its_budget_and_pushed_out_answers_leave_the_index)
     settle(&r);
     rig_until(r.loop, NULL, NULL, 500);
     cache_stats(r.cache, &s);
-    CHECK(s.entries > 20 && s.entries < 200);
+    CHECK_AT(s.entries > 20 && s.entries < 300, "%llu entries, %llu bytes",
+             (unsigned long long)s.entries, (unsigned long long)s.bytes);
     CHECK_INT(rig_find(r.loop, r.cache, "What does part number 0 cost?").result, CACHE_MISS);
     CHECK_INT(rig_find(r.loop, r.cache, "What does part number 399 cost?").result, CACHE_EXACT);
     close_rig(&r);
@@ -272,6 +345,31 @@ TEST(closing_with_look_ups_under_way_answers_none_and_leaks_nothing)
     for (int i = 0; i < 8; i++)
         calls += f[i].calls, cache_key_fini(&k[i]);
     CHECK(calls <= 5);
+}
+
+TEST(everything_held_stays_within_the_budget_of_memory)
+{
+    struct rig r;
+    struct cache_options o = USUAL;
+    struct cache_stats s;
+    char question[64], text[1200], id[36];
+    o.memory_bytes_max = 2 << 20;
+    REQUIRE(open_rig(&r, &o));
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    for (int i = 0; i < 2000; i++) {
+        snprintf(question, sizeof question, "what is the number of shelf %d in aisle %d", i, i * 7);
+        CHECK(!rig_keep_ttl(r.cache, question, text, 0, id));
+        if (i % 50 == 49) rig_until(r.loop, NULL, NULL, 1);
+        if (i % 200 != 199) continue;
+        settle(&r);
+        rig_until(r.loop, NULL, NULL, 250); /* the budget is looked at five times a second */
+        cache_stats(r.cache, &s);
+        CHECK_AT(s.bytes <= o.memory_bytes_max * 11 / 10, "%d kept: %llu bytes", i + 1,
+                 (unsigned long long)s.bytes);
+    }
+    CHECK_AT(s.bytes >= o.memory_bytes_max / 2, "%llu bytes", (unsigned long long)s.bytes);
+    close_rig(&r);
 }
 
 TEST(a_bad_namespace_is_refused)

@@ -60,7 +60,7 @@ static enum cache_result look(struct rig *r, struct replica *at, const struct as
 static bool becomes(struct rig *r, struct replica *at, const struct asked *x,
                     enum cache_result want)
 {
-    uint64_t until = clock_ms() + 1000;
+    uint64_t until = clock_ms() + 20000;
     enum cache_result got = look(r, at, x);
     while (got != want && clock_ms() < until) {
         run(r, 20);
@@ -157,11 +157,24 @@ TEST(a_removal_holds_for_a_process_that_was_away)
     close_rig(&r);
 }
 
+struct puts {
+    int sent, done;
+};
+static void put_done(void *arg, enum err code, const struct redis_reply *reply)
+{
+    ((struct puts *)arg)->done += code == OK && reply->kind != REDIS_ERROR;
+}
+static bool all_done(void *arg)
+{
+    return ((struct puts *)arg)->done == ((struct puts *)arg)->sent;
+}
+
 TEST(many_entries_are_void_at_once_and_deleted_bit_by_bit)
 {
     enum { MANY = 1700 };
     NEEDS_SERVER();
     struct rig r;
+    struct puts puts = {0};
     REQUIRE(open_rig(&r, false));
     for (int i = 0; i < MANY; i++) {
         char id[33], key[80], part[33];
@@ -169,11 +182,14 @@ TEST(many_entries_are_void_at_once_and_deleted_bit_by_bit)
         snprintf(part, sizeof part, "%032x", 7);
         snprintf(key, sizeof key, "deja:{test}:e:%s", id);
         redis_commandf(
-            r.a.link, 10000, NULL, NULL,
+            r.a.link, 20000, put_done, &puts,
             "FCALL deja_put 4 %s {test}l {test}p {test}q %s 9999999999 9999 1000 me %s v 1 "
             "tenant acme model m tags faq q same part %s ep 0",
             key, id, part, part);
-        if (i % 100 == 99) run(&r, 50);
+        puts.sent++;
+        if (i % 100 < 99) continue;
+        REQUIRE(rig_until(r.f.loop, all_done, &puts, 30000));
+        REQUIRE(rig_until(r.f.loop, link_usable, &r, 30000));
     }
     struct reply_seen n = TELL(&r, "DBSIZE");
     CHECK(n.numbers[0] > MANY);
@@ -181,7 +197,7 @@ TEST(many_entries_are_void_at_once_and_deleted_bit_by_bit)
     CHECK_INT(seen.numbers[0], MANY);
     CHECK_INT(seen.numbers[1] + seen.numbers[2], MANY);
     CHECK(seen.numbers[2] > 0);
-    uint64_t until = clock_ms() + 5000;
+    uint64_t until = clock_ms() + 60000;
     do
         run(&r, 100), n = TELL(&r, "DBSIZE");
     while (n.numbers[0] > 20 && clock_ms() < until);
@@ -204,11 +220,11 @@ TEST(an_approved_wording_hits_on_every_replica_without_a_vector_and_survives_its
     struct reply_seen wid =
         TELL(&r, "FCALL", "deja_wording", "1", KEY, "approve", id, said, "person");
     CHECK_INT(wid.kind, REDIS_STRING);
-    struct rig_found f = find_within_a_second(&r, &r.b, said, CACHE_SEMANTIC);
+    struct rig_found f = find_soon(&r, &r.b, said, CACHE_SEMANTIC);
     CHECK_INT(f.result, CACHE_SEMANTIC);
     CHECK_Z(f.reason, "semantic:wording");
     CHECK_Z(f.text, "Press Forgot.");
-    CHECK_INT(find_within_a_second(&r, &r.a, said, CACHE_SEMANTIC).result, CACHE_SEMANTIC);
+    CHECK_INT(find_soon(&r, &r.a, said, CACHE_SEMANTIC).result, CACHE_SEMANTIC);
     struct embedder_stats before, after;
     embedder_stats_read(r.embedder, &before);
     CHECK_INT(find(&r, &r.a, "Locked out of the account - what now?").result, CACHE_SEMANTIC);
@@ -216,15 +232,15 @@ TEST(an_approved_wording_hits_on_every_replica_without_a_vector_and_survives_its
     CHECK_INT(before.submitted, after.submitted); /* no vector was asked for */
     close_replica(&r.b);
     REQUIRE(open_replica(&r, &r.b));
-    CHECK_INT(find_within_a_second(&r, &r.b, said, CACHE_SEMANTIC).result, CACHE_SEMANTIC);
+    CHECK_INT(find_soon(&r, &r.b, said, CACHE_SEMANTIC).result, CACHE_SEMANTIC);
     (void)TELL(&r, "FCALL", "deja_forget", "1", KEY, "entry", id);
-    CHECK_INT(find_within_a_second(&r, &r.b, said, CACHE_MISS).result, CACHE_MISS);
+    CHECK_INT(find_soon(&r, &r.b, said, CACHE_MISS).result, CACHE_MISS);
     CHECK(!rig_keep(r.a.cache, question_of_rig, "Press Forgot again."));
-    f = find_within_a_second(&r, &r.b, said, CACHE_SEMANTIC);
+    f = find_soon(&r, &r.b, said, CACHE_SEMANTIC);
     CHECK_Z(f.text, "Press Forgot again.");
     (void)TELL(&r, "FCALL", "deja_wording", "1", KEY, "revoke", id, said, "person");
-    CHECK_INT(find_within_a_second(&r, &r.a, said, CACHE_MISS).result, CACHE_MISS);
-    CHECK_INT(find_within_a_second(&r, &r.b, said, CACHE_MISS).result, CACHE_MISS);
+    CHECK_INT(find_soon(&r, &r.a, said, CACHE_MISS).result, CACHE_MISS);
+    CHECK_INT(find_soon(&r, &r.b, said, CACHE_MISS).result, CACHE_MISS);
     close_rig(&r);
 }
 
@@ -237,13 +253,12 @@ TEST(a_vetoed_question_never_gets_the_answer_on_any_replica)
     REQUIRE(open_rig(&r, true));
     CHECK(!rig_keep_ttl(r.a.cache, question_of_rig, "Press Forgot.", 0, id));
     run(&r, 300);
-    CHECK_INT(find_within_a_second(&r, &r.b, said, CACHE_SEMANTIC).result, CACHE_SEMANTIC);
+    CHECK_INT(find_soon(&r, &r.b, said, CACHE_SEMANTIC).result, CACHE_SEMANTIC);
     (void)TELL(&r, "FCALL", "deja_wording", "1", KEY, "veto", id, said, "person");
-    struct rig_found f = find_within_a_second(&r, &r.b, said, CACHE_MISS);
+    struct rig_found f = find_soon(&r, &r.b, said, CACHE_MISS);
     CHECK_INT(f.result, CACHE_MISS);
     CHECK_Z(f.reason, "veto");
-    CHECK_INT(find_within_a_second(&r, &r.a, "how can i reset my password", CACHE_MISS).result,
-              CACHE_MISS);
+    CHECK_INT(find_soon(&r, &r.a, "how can i reset my password", CACHE_MISS).result, CACHE_MISS);
     close_replica(&r.b);
     REQUIRE(open_replica(&r, &r.b));
     CHECK_INT(find(&r, &r.b, said).result, CACHE_MISS);
@@ -262,11 +277,11 @@ TEST(an_answer_called_wrong_is_gone_and_does_not_come_back)
     char id[36];
     REQUIRE(open_rig(&r, true));
     CHECK(!rig_keep_ttl(r.a.cache, question_of_rig, "Call the moon.", 0, id));
-    CHECK_INT(find_within_a_second(&r, &r.b, question_of_rig, CACHE_EXACT).result, CACHE_EXACT);
+    CHECK_INT(find_soon(&r, &r.b, question_of_rig, CACHE_EXACT).result, CACHE_EXACT);
     struct reply_seen seen = TELL(&r, "FCALL", "deja_feedback", "1", KEY, "wrong", id);
     CHECK(seen.numbers[0] == 1 && seen.numbers[1] == 1);
     for (struct replica *x = &r.a; x; x = x == &r.a ? &r.b : NULL) {
-        CHECK_INT(find_within_a_second(&r, x, question_of_rig, CACHE_MISS).result, CACHE_MISS);
+        CHECK_INT(find_soon(&r, x, question_of_rig, CACHE_MISS).result, CACHE_MISS);
         CHECK_Z(rig_keep(x->cache, question_of_rig, "Call the moon."), "called_wrong");
     }
     close_replica(&r.b);
@@ -274,7 +289,7 @@ TEST(an_answer_called_wrong_is_gone_and_does_not_come_back)
     run(&r, 300);
     CHECK_Z(rig_keep(r.b.cache, question_of_rig, "Call the moon."), "called_wrong");
     CHECK(!rig_keep(r.b.cache, question_of_rig, "Press Forgot."));
-    CHECK_Z(find_within_a_second(&r, &r.a, question_of_rig, CACHE_EXACT).text, "Press Forgot.");
+    CHECK_Z(find_soon(&r, &r.a, question_of_rig, CACHE_EXACT).text, "Press Forgot.");
     close_rig(&r);
 }
 
@@ -287,13 +302,13 @@ TEST(a_wrong_similar_hit_leaves_a_veto_for_the_pair)
     REQUIRE(open_rig(&r, true));
     CHECK(!rig_keep_ttl(r.a.cache, question_of_rig, "Press Forgot.", 0, id));
     run(&r, 300);
-    CHECK_INT(find_within_a_second(&r, &r.b, said, CACHE_SEMANTIC).result, CACHE_SEMANTIC);
+    CHECK_INT(find_soon(&r, &r.b, said, CACHE_SEMANTIC).result, CACHE_SEMANTIC);
     struct reply_seen seen = TELL(&r, "FCALL", "deja_feedback", "1", KEY, "wrong", id, said);
     CHECK(seen.numbers[0] == 1 && seen.numbers[1] == 1);
-    CHECK_INT(find_within_a_second(&r, &r.b, question_of_rig, CACHE_MISS).result, CACHE_MISS);
+    CHECK_INT(find_soon(&r, &r.b, question_of_rig, CACHE_MISS).result, CACHE_MISS);
     CHECK(!rig_keep(r.b.cache, question_of_rig, "Press Forgot.")); /* right for its own question */
     run(&r, 300);
-    CHECK_INT(find_within_a_second(&r, &r.a, question_of_rig, CACHE_EXACT).result, CACHE_EXACT);
+    CHECK_INT(find_soon(&r, &r.a, question_of_rig, CACHE_EXACT).result, CACHE_EXACT);
     CHECK_INT(find(&r, &r.a, said).result, CACHE_MISS);
     CHECK_INT(find(&r, &r.b, said).result, CACHE_MISS);
     close_rig(&r);
@@ -362,7 +377,7 @@ TEST(a_judged_text_that_cannot_be_read_is_counted_and_changes_nothing)
     REQUIRE(open_rig(&r, true));
     CHECK(!rig_keep_ttl(r.a.cache, question_of_rig, "Press Forgot.", 0, id));
     run(&r, 300);
-    CHECK_INT(find_within_a_second(&r, &r.b, "how can i reset my password", CACHE_SEMANTIC).result,
+    CHECK_INT(find_soon(&r, &r.b, "how can i reset my password", CACHE_SEMANTIC).result,
               CACHE_SEMANTIC);
     struct reply_seen part = TELL(&r, "HGET", "x", "y");
     char entry_key[80];

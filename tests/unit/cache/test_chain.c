@@ -2,6 +2,8 @@
  * Method: one candidate spoilt in one way a row, hand-made pictures. */
 #include "cache/chain.h"
 
+#include <math.h>
+
 #include "tests/check.h"
 
 static struct guard *guard;
@@ -20,7 +22,8 @@ static void paint(struct picture *p, const char *stored, double cosine)
 
 static struct chain_rules rules(const struct cache_knobs *k)
 {
-    static const struct policy e5 = {0.80, {0.945, 0.945}, {false, false}, {0.9, 0.9}};
+    static const struct policy e5 = {0.80,       {0.945, 0.945},         {false, false},
+                                     {0.9, 0.9}, {{0, 1, 0}, {0, 1, 0}}, {0, 0}};
     struct chain_rules r = {.guard = guard, .knobs = k, .policy = policy_with(&e5, k)};
     r.policy.verifier[0] = r.policy.verifier[1] = 0.9;
     return r;
@@ -68,6 +71,39 @@ TEST(a_verifier_outweighs_soft_guards_and_never_hard_ones)
     guard_free(guard);
 }
 
+TEST(a_namespace_may_weigh_the_verifier_anew_and_what_is_refused_for_likeness_alone)
+{
+    const char *stored = "How do I reset my home router's password?",
+               *added = "How do I reset my router's password?";
+    struct cache_knobs k = knobs_default();
+    struct picture p;
+    size_t order[1];
+    guard = guard_new();
+    for (int i = 0; i < 5; i++) {
+        static const double cosines[] = {0.97, 0.97, 0.97, 0.93, 0.99};
+        static const char *const reasons[] = {"guard:added_word", "verifier", "semantic:verifier",
+                                              "verifier", "guard:number"};
+        k.likeness_refuses = i < 1;
+        k.verifier_cosine_en = i < 2 ? 0 : 0.5; /* 0.5 * 7 on the logit: 0.5 becomes 0.97 */
+        struct chain_rules r = rules(&k);
+        r.has_verifier = true;
+        paint(&p, i < 4 ? stored : "Can I send 5 kg of tea?", cosines[i]);
+        if (chain_screen(&r, str_of(i < 4 ? added : "Can I send 7 kg of tea?"), &p.item, 1))
+            p.item.verifier = 0.5;
+        (void)chain_settle(&r, &p.item, 1, order);
+        CHECK_Z(p.item.reason, reasons[i]);
+        if (i == 2) CHECK_NEAR(p.item.verifier, 1 / (1 + exp(-3.5)), 1e-9);
+    }
+    paint(&p, "How do I stop receiving the newsletter?", 0.99);
+    struct chain_rules r = rules(&k);
+    r.has_verifier = true;
+    if (chain_screen(&r, STR("How do I stop not receiving the newsletter?"), &p.item, 1))
+        p.item.verifier = 0.99;
+    (void)chain_settle(&r, &p.item, 1, order);
+    CHECK_Z(p.item.reason, "guard:negation");
+    guard_free(guard);
+}
+
 TEST(each_step_refuses_and_names_itself)
 {
     const char *stored = "How do I reset my password?", *reworded = "I cannot get in, what now?";
@@ -77,6 +113,9 @@ TEST(each_step_refuses_and_names_itself)
     paint(&p, stored, 0.70);
     CHECK_Z(run(&k, &p, reworded, -1), "below_floor");
     CHECK_INT(p.item.step, CHAIN_TOPIC);
+    paint(&p, stored, 0.96), p.item.set_aside = true;
+    CHECK_Z(run(&k, &p, reworded, 0.99), "quarantined");
+    CHECK_INT(p.item.step, CHAIN_TRUST);
     paint(&p, stored, 0.96), p.item.c.veto = 0.97;
     CHECK_Z(run(&k, &p, reworded, -1), "veto");
     paint(&p, stored, 0.96), p.item.text_vetoed = true;
@@ -128,6 +167,12 @@ TEST(steps_can_be_switched_off)
     k.vetoes = false;
     paint(&p, "Where can I see what I ordered", 0.96), p.item.text_vetoed = true;
     CHECK_Z(run(&k, &p, "Show me the history of purchases", -1), "semantic:policy");
+    k.mode = KNOB_MODE_BOUND;
+    paint(&p, "How do I reset my password?", 0.85);
+    CHECK_Z(run(&k, &p, "how can i reset my password please", -1), "bound:learning");
+    k.mode = KNOB_MODE_THRESHOLD;
+    paint(&p, "How do I reset my password?", 0.85);
+    CHECK_Z(run(&k, &p, "how can i reset my password please", -1), "semantic:same");
     k.same_words = false;
     paint(&p, "How do I reset my password?", 0.85);
     CHECK_Z(run(&k, &p, "how can i reset my password please", -1), "below_threshold");

@@ -38,7 +38,7 @@ static void *run_out_of_time(void *arg)
 {
     struct late *l = arg;
     usleep((useconds_t)l->deadline_ms * 1000);
-    l->done(l->arg, ERR_TIMEOUT, NULL, 0);
+    l->done(l->arg, ERR_TIMEOUT, NULL, 0, false);
     mem_free(l);
     return NULL;
 }
@@ -50,7 +50,7 @@ enum err embedder_submit(struct embedder *em, struct str text, int deadline_ms, 
     if (!em->hangs) {
         float v[4] = {text.n % 2 ? 1 : 0, text.n % 2 ? 0 : 1, 0, 0};
         em->passes++;
-        done(arg, OK, v, 4);
+        done(arg, OK, v, 4, false);
         return OK;
     }
     struct late *l = xmalloc(sizeof *l);
@@ -97,11 +97,20 @@ enum err embedder_score(const struct embedder *em, const void *sketch_a, const v
     return (void)em, (void)sketch_a, (void)sketch_b, (void)cosine, (void)logit, ERR_UNSUPPORTED;
 }
 enum err embedder_compare(struct embedder *em, struct str a, const struct str *b,
-                          const double *cosines, int n, int deadline_ms, embedder_compared *done,
-                          void *arg)
+                          const double *cosines, const struct str *tokens, int n, int deadline_ms,
+                          embedder_compared *done, void *arg)
 {
-    (void)em, (void)a, (void)b, (void)cosines, (void)n, (void)deadline_ms, (void)done, (void)arg;
-    return ERR_UNSUPPORTED;
+    (void)em, (void)a, (void)b, (void)cosines, (void)tokens, (void)n, (void)deadline_ms;
+    return (void)done, (void)arg, ERR_UNSUPPORTED;
+}
+size_t embedder_recall_tokens(struct embedder *em, struct str text,
+                              uint8_t out[EMBEDDER_TOKENS_BYTES])
+{
+    return (void)em, (void)text, (void)out, 0;
+}
+bool embedder_tokens_fit(const struct embedder *em, struct str bytes)
+{
+    return (void)em, (void)bytes, false;
 }
 void embedder_stats_read(struct embedder *em, struct embedder_stats *out)
 {

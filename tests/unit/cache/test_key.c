@@ -225,4 +225,42 @@ TEST(program_text_is_recognised_and_prose_is_not)
         CHECK_AT(!key_looks_like_code(str_of(prose[i])), "%s", prose[i]);
 }
 
+TEST(a_single_question_has_a_place_for_curated_answers_whatever_the_style)
+{
+    static const struct {
+        const char *body;
+        bool plain, has_system;
+    } cases[] = {
+        {"{\"model\":\"m\"," Q "}", true, false},
+        {"{\"model\":\"m\",\"temperature\":2,\"max_tokens\":3,\"seed\":1,\"n\":1,\"stream\":true," Q
+         "}",
+         true, false},
+        {"{\"model\":\"m\",\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":"
+         "\"user\",\"content\":\"hi "
+         "there\"}]}",
+         true, true},
+        {"{\"model\":\"m\",\"n\":2," Q "}", false, false},
+        {"{\"model\":\"m\",\"stop\":\"x\"," Q "}", false, false},
+        {"{\"model\":\"m\",\"response_format\":{\"type\":\"json_object\"}," Q "}", false, false},
+        {"{\"model\":\"m\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]," Q
+         "}",
+         false, false},
+        {"{\"model\":\"m\",\"unheard_of\":1," Q "}", false, false},
+        {"{\"model\":\"m\",\"messages\":[{\"role\":\"assistant\",\"content\":\"s\"},{\"role\":"
+         "\"user\",\"content\":\"hi "
+         "there\"}]}",
+         false, false}};
+    struct hash128 place = key_curated(RULES.secret, STR("t"), STR("")),
+                   all = key_curated(RULES.secret, STR("*"), STR(""));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct cache_key k;
+        REQUIRE(make(cases[i].body, &k));
+        CHECK_AT(hash_eq(k.curated[0], place) == cases[i].plain &&
+                     hash_eq(k.curated[1], all) == cases[i].plain &&
+                     k.has_system == cases[i].has_system,
+                 "case %zu", i);
+        cache_key_fini(&k);
+    }
+}
+
 TEST_MAIN()

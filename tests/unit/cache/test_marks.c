@@ -116,4 +116,27 @@ TEST(a_denied_answer_is_refused_for_its_entry_and_its_time_only)
     marks_free(m);
 }
 
+TEST(an_entry_set_aside_stays_so_until_it_is_cleared)
+{
+    struct marks *m = marks_new();
+    struct hash128 a = {1, 2}, b = {2, 1};
+    CHECK_INT(marks_aside(m, a), ASIDE_NOT);
+    CHECK_INT(marks_set_aside(m, a, ASIDE_SET), OK);
+    CHECK_INT(marks_set_aside(m, a, ASIDE_SET), OK);
+    CHECK_INT(marks_aside(m, a), ASIDE_SET);
+    CHECK_INT(marks_aside(m, b), ASIDE_NOT);
+    CHECK_INT(marks_aside_count(m), 1);
+    CHECK_INT(marks_set_aside(m, a, ASIDE_CLEARED), OK);
+    CHECK_INT(marks_aside(m, a), ASIDE_CLEARED);
+    CHECK_INT(marks_aside_count(m), 0);
+    enum err code = OK;
+    for (uint64_t i = 1; code == OK && i <= MARKS_ASIDE_MAX + 1; i++)
+        code = marks_set_aside(m, (struct hash128){i * 77, i}, ASIDE_SET);
+    CHECK_INT(code, ERR_FULL);
+    marks_clear(m);
+    CHECK_INT(marks_aside_count(m), 0);
+    CHECK_INT(marks_aside(m, a), ASIDE_NOT);
+    marks_free(m);
+}
+
 TEST_MAIN()

@@ -84,6 +84,49 @@ TEST(the_verifier_decides_where_only_soft_guards_refuse)
     }
 }
 
+TEST(a_look_up_goes_by_the_weights_its_namespace_gives_the_verifier)
+{
+    for (int memo = -1; memo <= 0; memo++) {
+        struct rig r;
+        struct cache_knobs k = knobs_default();
+        REQUIRE(open_rig(&r, memo));
+        keep(&r, "How do I reset my password?", "Press Forgot.");
+        k.verifier_bias_en = -50;
+        cache_knobs_use(r.cache, &k);
+        struct rig_found f = rig_find(r.loop, r.cache, "How do I reset my router?");
+        CHECK_INT(f.result, CACHE_MISS);
+        CHECK_Z(f.reason, "verifier");
+        k.verifier_bias_en = 50;
+        cache_knobs_use(r.cache, &k);
+        f = rig_find(r.loop, r.cache, "How do I reset my router?");
+        CHECK_Z(f.reason, "semantic:verifier");
+        k.same_words = false; /* then the same words are measured too */
+        cache_knobs_use(r.cache, &k);
+        f = rig_find(r.loop, r.cache, "How can I reset my password?");
+        CHECK_Z(f.reason, "semantic:verifier");
+        close_rig(&r);
+    }
+}
+
+TEST(what_is_hard_by_likeness_alone_is_weighed_where_a_namespace_says_so)
+{
+    struct rig r;
+    struct cache_knobs k = knobs_default();
+    REQUIRE(open_rig(&r, 0));
+    keep(&r, "How do I reset my home router's password?", "Press Forgot.");
+    struct rig_found f = rig_find(r.loop, r.cache, "How do I reset my router's password?");
+    CHECK_Z(f.reason, "guard:added_word");
+    k.likeness_refuses = false;
+    cache_knobs_use(r.cache, &k);
+    f = rig_find(r.loop, r.cache, "How do I reset my router's password?");
+    CHECK_Z(f.reason, "semantic:verifier");
+    f = rig_find(r.loop, r.cache, "How do I break my home router's password?");
+    CHECK_Z(f.reason, "semantic:verifier");
+    f = rig_find(r.loop, r.cache, "Can the router's password reset my home?");
+    CHECK_INT(f.result, CACHE_MISS); /* the order is hard by itself */
+    close_rig(&r);
+}
+
 TEST(cancelling_and_closing_while_the_verifier_is_asked_leaks_nothing)
 {
     struct rig r;

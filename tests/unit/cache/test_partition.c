@@ -180,4 +180,38 @@ TEST(a_text_without_a_vector_is_searched_once_it_has_one)
     partitions_free(p);
 }
 
+TEST(what_does_not_fit_goes_first_whole_partitions_then_what_nobody_was_served)
+{
+    struct partitions_options o = {.dim = DIM, .entries_max = 100000, .partitions_max = 10};
+    struct partitions *p = partitions_new(&o);
+    struct rng r;
+    float v[DIM];
+    rng_seed(&r, 4);
+    struct partition *old = partitions_get(p, (struct hash128){1, 1}, true);
+    struct question q = question_of(1);
+    unit(&r, v);
+    CHECK(partition_add(old, &q, v, false) == OK);
+    struct partition *x = partitions_get(p, (struct hash128){2, 2}, true);
+    for (uint64_t n = 1; n <= 2000; n++) {
+        q = question_of(n);
+        q.trust = n % 10 == 0 ? TRUST_OPERATOR : TRUST_GATEWAY;
+        unit(&r, v);
+        REQUIRE(partition_add(x, &q, v, false) == OK);
+        if (n % 10 == 1) partition_touch(x, q.id);
+    }
+    size_t before = partitions_bytes(p);
+    partitions_trim(p, before * 2, 10000);
+    CHECK_INT(partitions_entries(p), 2001);
+    partitions_trim(p, before / 2, 10000);
+    CHECK(!partitions_get(p, (struct hash128){1, 1}, false));
+    CHECK(partition_count(x) < 1500 && partition_count(x) > 500);
+    for (uint64_t n = 1; n <= 2000; n++)
+        if (n % 10 < 2) CHECK(partition_entry(x, question_of(n).id));
+    size_t n = partition_count(x);
+    q = question_of(9999);
+    CHECK(partition_add(x, &q, v, false) == OK); /* another one goes for it */
+    CHECK(partition_count(x) <= n + 1);
+    partitions_free(p);
+}
+
 TEST_MAIN()

@@ -25,4 +25,26 @@ TEST(a_decision_is_found_by_question_and_entry_until_replaced_or_dropped)
     recents_free(r);
 }
 
+TEST(the_latest_decision_on_an_entry_is_found_by_text_or_as_the_last_that_was_served)
+{
+    struct recents *r = recents_new();
+    struct hash128 entry = {3, 4};
+    uint64_t a = recents_text(STR("a")), b = recents_text(STR("b"));
+    CHECK(recents_latest(r, entry, 0) == NULL);
+    for (uint64_t i = 1; i <= 4; i++) {
+        struct recent x = {.question = {1, i},
+                           .entry = entry,
+                           .text = i % 2 ? a : b,
+                           .view = {.cosine = (double)i},
+                           .served = i < 3};
+        recents_note(r, &x);
+    }
+    CHECK(recents_latest(r, entry, a)->view.cosine == 3);
+    CHECK(recents_latest(r, entry, b)->view.cosine == 4);
+    CHECK(recents_latest(r, entry, 0)->view.cosine == 2);
+    CHECK(!recents_latest(r, entry, recents_text(STR("c"))));
+    CHECK(!recents_latest(r, (struct hash128){5, 5}, 0));
+    recents_free(r);
+}
+
 TEST_MAIN()

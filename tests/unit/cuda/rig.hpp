@@ -12,6 +12,43 @@ extern "C" {
 #include "engine/backend/cuda/launch.h"
 #include "tests/check.h"
 
+#ifdef DEJA_ON_GPU /* tests/gpu: a real device, whose faults nobody can order */
+namespace emu
+{
+static inline void seed(uint64_t) {}
+static inline void fail_allocation_after(int) {}
+static inline void lose_device_after(int, int = 0) {}
+} // namespace emu
+#define NEEDS_EMULATION() SKIP("needs the emulation")
+static inline size_t device_bytes_left()
+{
+    return 0;
+}
+static inline int graphs_launched()
+{
+    return 0;
+}
+static inline int graphs_alive()
+{
+    return 0;
+}
+#else
+#define NEEDS_EMULATION() ((void)0)
+/* Of the emulation, which counts them; 0 elsewhere. */
+static inline size_t device_bytes_left()
+{
+    return emu::device_bytes();
+}
+static inline int graphs_launched()
+{
+    return emu::graph_launches();
+}
+static inline int graphs_alive()
+{
+    return emu::graphs_alive();
+}
+#endif
+
 /* n values on the device; exactly: an overread of the last one is reported under a sanitizer when bytes is a multiple of 256. */
 template <class T> struct on_device {
     T *p = nullptr;
@@ -19,7 +56,7 @@ template <class T> struct on_device {
     explicit on_device(size_t count) : n(count) { cudaMalloc(&p, n * sizeof(T)); }
     explicit on_device(const std::vector<T> &v) : on_device(v.size())
     {
-        cudaMemcpy(p, v.data(), n * sizeof(T), cudaMemcpyHostToDevice);
+        if (n) cudaMemcpy(p, v.data(), n * sizeof(T), cudaMemcpyHostToDevice);
     }
     on_device(const on_device &) = delete;
     on_device &operator=(const on_device &) = delete;

@@ -89,6 +89,45 @@ TEST(rows_that_are_no_multiple_of_a_step)
                 check_product(t, 5, n_in, cols);
 }
 
+TEST(halves_of_any_row_length_times_many_columns)
+{
+    for (enum tensor_type t : {TENSOR_F16, TENSOR_BF16}) {
+        check_product(t, 130, 200,
+                      100); /* three blocks of rows, two of columns; a tail of 8 elements */
+        for (int n_in : {8, 72, 36, 33}) /* the last two lie where no 16 bytes can be copied */
+            for (int cols : {9, 66})
+                check_product(t, 5, n_in, cols);
+    }
+}
+
+TEST(bf16_weights_outside_of_f16_are_held_to_its_range)
+{
+    enum { N_IN = 64, COLS = 9 };
+    struct pack_layout l;
+    struct errmsg e = {};
+    CHECK_INT(pack_layout_of(TENSOR_BF16, 1, N_IN, &l, &e), OK);
+    std::vector<float> w(N_IN, 0), x((size_t)COLS * N_IN, 1);
+    w[0] = 1e6f, w[1] = -1e6f, w[2] = 3, w[3] = 0x1p-20f, w[4] = 0x1p-30f; /* the last is nothing */
+    std::vector<uint8_t> row(tensor_row_bytes(TENSOR_BF16, N_IN)), packed(l.bytes);
+    quantise_row(TENSOR_BF16, w.data(), row.data(), N_IN);
+    pack_rows(&l, row.data(), packed.data());
+    on_device<uint8_t> bytes(packed);
+    on_device<float> dx(x), out((size_t)COLS);
+    on_device<uint16_t> h((size_t)COLS * N_IN);
+    struct act_args a = {};
+    a.in = ACT_PLAIN, a.x = dx.p, a.n = N_IN, a.h = h.p;
+    launch_act(a, COLS, NULL);
+    struct product p = {TENSOR_BF16, {bytes.p, NULL, NULL, NULL, 1, N_IN, 0},
+                        NULL,        NULL,
+                        NULL,        NULL,
+                        h.p,         COLS,
+                        NULL,        false,
+                        out.p};
+    launch_product(p, NULL);
+    for (float v : out.get())
+        CHECK_NEAR(v, 3 + 0x1p-20, 1e-7);
+}
+
 TEST(a_column_does_not_depend_on_its_neighbours)
 {
     for (int n_cols : {6, 40}) {

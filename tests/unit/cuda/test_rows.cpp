@@ -78,4 +78,39 @@ TEST(the_beginning_of_a_block_is_copied_in_every_layer_and_nothing_else)
     }
 }
 
+TEST(tokens_move_in_turn_and_nothing_else_does)
+{
+    for (enum gpu_kv_type type : {GPU_KV_F16, GPU_KV_INT8, GPU_KV_K8V4}) {
+        struct kv_view kv = kv_view_of(type, 2, 32, 8);
+        size_t layer = kv.block_bytes * 3;
+        std::vector<uint8_t> want(2 * layer);
+        for (size_t i = 0; i < want.size(); i++)
+            want[i] = (uint8_t)(i * 7 + i / 251);
+        on_device<uint8_t> d(want);
+        /* the second reads what the first has written, the third writes where it was read */
+        struct kv_move_list list = {3, {{2, 1, 0, 5}, {1, 7, 2, 1}, {0, 5, 1, 0}}};
+        kv.layer = d.p;
+        launch_kv_move(kv, 2, layer, list, NULL);
+        for (int i = 0; i < list.n; i++)
+            for (size_t at = 0; at < want.size(); at += layer)
+                for (size_t head = 0; head < 2 * kv.head_bytes; head += kv.head_bytes) {
+                    struct kv_place m = list.move[i];
+                    uint8_t *to = &want[at + head + (size_t)m.dst_block * kv.block_bytes],
+                            *from = &want[at + head + (size_t)m.src_block * kv.block_bytes];
+                    struct {
+                        size_t at;
+                        int bytes;
+                    } plane[4] = {{0, kv.k_bytes},
+                                  {kv.v_at, kv.v_bytes},
+                                  {kv.scale_at, 4},
+                                  {kv.v_scale_at, kv.v_scale_bytes}};
+                    for (int p = 0; p < (type == GPU_KV_F16 ? 2 : 4); p++)
+                        memcpy(to + plane[p].at + (size_t)(m.dst_at * plane[p].bytes),
+                               from + plane[p].at + (size_t)(m.src_at * plane[p].bytes),
+                               (size_t)plane[p].bytes);
+                }
+        CHECK(d.get() == want);
+    }
+}
+
 TEST_MAIN()

@@ -31,13 +31,15 @@ static void sleep_ms(long ms)
 
 struct answer {
     atomic_int calls;
+    bool more;
     enum err code;
     float vector[DIM];
 };
 
-static void note(void *arg, enum err code, const float *vector, size_t dim)
+static void note(void *arg, enum err code, const float *vector, size_t dim, bool more)
 {
     struct answer *a = arg;
+    a->more = more;
     a->code = code;
     if (vector && dim == DIM) memcpy(a->vector, vector, sizeof a->vector);
     atomic_fetch_add(&a->calls, 1);
@@ -55,10 +57,10 @@ static bool answered(struct answer *a)
 struct gate {
     atomic_int entered, open;
 };
-static void hold(void *arg, enum err code, const float *vector, size_t dim)
+static void hold(void *arg, enum err code, const float *vector, size_t dim, bool more)
 {
     struct gate *g = arg;
-    (void)code, (void)vector, (void)dim;
+    (void)code, (void)vector, (void)dim, (void)more;
     atomic_store(&g->entered, 1);
     while (!atomic_load(&g->open))
         sleep_ms(1);
@@ -135,6 +137,23 @@ TEST(a_full_queue_turns_away)
     CHECK_INT(s.refused_full, 1);
     CHECK_INT(s.passes, 2); /* the gate's text, then "refund" once for three */
     CHECK_INT(s.pass_texts, 2);
+    embedder_close(em);
+}
+
+TEST(the_texts_of_one_pass_are_answered_together_and_the_last_one_says_so)
+{
+    struct embedder_options o = {0};
+    struct embedder *em = open_embedder(&o);
+    struct gate g = {0};
+    struct answer a[4] = {0};
+    static const char *const texts[] = {"refund", "order", "refund", "card"};
+    REQUIRE(em);
+    close_gate(em, &g);
+    for (int i = 0; i < 4; i++)
+        CHECK_INT(embedder_submit(em, str_of(texts[i]), 60000, note, &a[i]), OK);
+    atomic_store(&g.open, 1);
+    for (int i = 0; i < 4; i++)
+        CHECK(answered(&a[i]) && a[i].code == OK && a[i].more == (i < 3));
     embedder_close(em);
 }
 

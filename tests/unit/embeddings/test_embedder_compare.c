@@ -111,7 +111,7 @@ TEST(an_encoder_without_a_net_says_so_and_still_embeds)
     CHECK(!embedder_calibration(em).n && !embedder_can_compare(em));
     CHECK_INT(embedder_embed_sketch_sync(em, b, vector, NULL), OK);
     CHECK_INT(embedder_score(em, "", "", 0.9, &logit), ERR_UNSUPPORTED);
-    CHECK_INT(embedder_compare(em, b, &b, &cosine, 1, 0, note, &o), ERR_UNSUPPORTED);
+    CHECK_INT(embedder_compare(em, b, &b, &cosine, NULL, 1, 0, note, &o), ERR_UNSUPPORTED);
     CHECK_INT(atomic_load(&o.calls), 0);
     embedder_close(em);
 }
@@ -144,7 +144,8 @@ static void *work(void *arg)
         struct outcome o = {0};
         char text[64];
         snprintf(text, sizeof text, "order number %d", i);
-        if (embedder_compare(w->em, str_of(questions[0]), b, w->cosines, 3, 20000, note, &o)) {
+        if (embedder_compare(w->em, str_of(questions[0]), b, w->cosines, NULL, 3, 20000, note,
+                             &o)) {
             w->wrong++;
             continue;
         }
@@ -154,6 +155,55 @@ static void *work(void *arg)
         w->wrong += !fine;
     }
     return NULL;
+}
+
+/* A callback that keeps the compute thread busy until told otherwise. */
+struct gate {
+    atomic_int entered, open;
+};
+
+static void hold(void *arg, enum err code, const float *vector, size_t dim, bool more)
+{
+    struct gate *g = arg;
+    (void)code, (void)vector, (void)dim, (void)more;
+    atomic_store(&g->entered, 1);
+    while (!atomic_load(&g->open))
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+}
+
+static void count(void *arg, enum err code, const float *vector, size_t dim, bool more)
+{
+    (void)vector, (void)dim, (void)more;
+    if (code == OK) atomic_fetch_add((atomic_int *)arg, 1);
+}
+
+TEST(texts_on_both_sides_of_a_comparison_are_computed_in_one_pass)
+{
+    struct embedder *em = open_embedder(NET);
+    struct gate g = {0};
+    struct outcome o[2] = {0};
+    struct str b = str_of(questions[1]);
+    double cosine = 0.9;
+    atomic_int embedded = 0;
+    struct embedder_stats s;
+    REQUIRE(em && embedder_submit(em, STR("open the gate"), 60000, hold, &g) == OK);
+    while (!atomic_load(&g.entered))
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    for (int i = 0; i < 2; i++) {
+        CHECK_INT(embedder_submit(em, str_of(questions[2 * i]), 60000, count, &embedded), OK);
+        CHECK_INT(embedder_compare(em, b, &b, &cosine, NULL, 1, 60000, note, &o[i]), OK);
+    }
+    CHECK_INT(embedder_submit(em, str_of(questions[3]), 60000, count, &embedded), OK);
+    atomic_store(&g.open, 1);
+    CHECK(over(&o[0]) && over(&o[1]) && o[0].code == OK && o[1].code == OK);
+    for (int i = 0; i < 10000 && atomic_load(&embedded) < 3; i++)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    embedder_stats_read(em, &s);
+    CHECK_INT(atomic_load(&embedded), 3);
+    CHECK_INT(s.passes, 2); /* the gate's text, then three together */
+    CHECK_INT(s.pass_texts, 4);
+    CHECK_INT(s.compared, 2);
+    embedder_close(em);
 }
 
 TEST(pairs_are_judged_once_and_alike_among_other_work)
@@ -190,7 +240,7 @@ TEST(a_deadline_and_closing_end_a_comparison_once)
     for (int i = 0; i < EMBEDDER_COMPARE_MAX; i++)
         b[i] = str_of(questions[i % 4]);
     for (; n < MANY; n++)
-        if (embedder_compare(em, str_of(questions[n % 4]), b, cosines, EMBEDDER_COMPARE_MAX,
+        if (embedder_compare(em, str_of(questions[n % 4]), b, cosines, NULL, EMBEDDER_COMPARE_MAX,
                              n % 2 ? 1 : 20000, note, &o[n]) != OK)
             break;
     CHECK_INT(n, MANY);

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "engine/backend/backend.h"
 #include "engine/engine_private.h"
 #include "tests/unit/sched/fake_kv.h"
 
@@ -13,7 +14,7 @@ enum { VOCAB = 60, TEXT_MAX = 256, GENERATED = 80 /* over the reserve promised a
 
 struct pretend {
     struct fake_kv kv;
-    _Atomic int delay_us, steps, n_rows_max;
+    _Atomic int delay_us, steps, n_rows_max, moved;
 };
 
 static inline void wait_us(int us)
@@ -32,7 +33,11 @@ static inline void pretend_forward(void *arg, const struct model_batch *b, float
                          .pos = (int32_t *)b->pos,
                          .seq = (int32_t *)b->seq,
                          .out_row = (int32_t *)b->out_row,
-                         .block_table = (const int32_t **)b->block_table};
+                         .block_table = (const int32_t **)b->block_table,
+                         .has_tree = b->slot != NULL,
+                         .slot = (int32_t *)b->slot,
+                         .tree_from = (int32_t *)b->tree_from,
+                         .tree_mask = (uint64_t *)b->tree_mask};
     uint64_t hash[128];
     fake_forward(&p->kv, &view, hash);
     for (int i = 0; i < b->n_out; i++)
@@ -49,25 +54,42 @@ static inline void pretend_copy(void *arg, int32_t dst, int32_t src, int n)
     memcpy(k->cells + dst * k->bt, k->cells + src * k->bt, (size_t)n * sizeof *k->cells);
 }
 
-/* Right for a while, then not: the "model" is a hash, so the text ahead can be foretold. */
-static inline int pretend_draft(void *arg, const struct choice *c, const int32_t *tokens, int n,
-                                int32_t *out)
+static inline void pretend_move(void *arg, const struct kv_move *m, int n)
+{
+    struct pretend *p = arg;
+    struct fake_kv *k = &p->kv;
+    for (int i = 0; i < n; i++)
+        k->cells[m[i].dst_block * k->bt + m[i].dst_at] =
+            k->cells[m[i].src_block * k->bt + m[i].src_at];
+    p->moved += n;
+}
+
+/* Right for a while, then not: the "model" is a hash, so the text ahead can be foretold. Every other draft is a tree, in which wrong nodes
+ * stand before and behind the right ones. */
+static inline void pretend_draft(void *arg, const struct choice *c, const int32_t *tokens, int n,
+                                 struct draft *out)
 {
     (void)c;
     struct pretend *p = arg;
     int32_t ahead[TEXT_MAX + SCHED_DRAFT_MAX];
-    int n_draft = (n + p->steps) % (SCHED_DRAFT_MAX + 1);
+    int depth = 0, at = DRAFT_ROOT, n_draft = (n + p->steps) % (SCHED_DRAFT_MAX + 1);
+    bool tree = (n + p->steps) % 2;
     memcpy(ahead, tokens, (size_t)n * sizeof *tokens);
-    for (int k = 0; k < n_draft; k++) {
+    for (out->n = 0; out->n < n_draft; depth++) {
         uint64_t h = 1;
-        for (int i = 0; i < n + k; i++)
+        for (int i = 0; i < n + depth; i++)
             h = fake_mix(h, ahead[i], i);
         int best = 0;
         for (int v = 1; v < VOCAB; v++)
             if (fake_mix(h, v, 3) % 1000 > fake_mix(h, best, 3) % 1000) best = v;
-        out[k] = ahead[n + k] = k % 7 == 6 ? (best + 1) % VOCAB : best;
+        if (tree && depth % 3 != 2 && out->n + 1 < n_draft) {
+            out->token[out->n] = (best + 7) % VOCAB;
+            out->parent[out->n++] = (int8_t)at;
+        }
+        ahead[n + depth] = out->token[out->n] = depth % 7 == 6 ? (best + 1) % VOCAB : best;
+        out->parent[out->n] = (int8_t)at;
+        at = out->n++;
     }
-    return n_draft;
 }
 
 static inline void pretend_read(void *arg, int32_t block, void *to)
@@ -82,25 +104,36 @@ static inline void pretend_write(void *arg, int32_t block, const void *from)
     memcpy(k->cells + block * k->bt, from, (size_t)k->bt * sizeof *k->cells);
 }
 
+static inline void sizes_for_tests(struct engine_sizes *s)
+{
+    if (!s->block_size) s->block_size = 4;
+    if (!s->max_len) s->max_len = 200;
+    if (!s->max_num_seqs) s->max_num_seqs = 8;
+    if (!s->max_batch) s->max_batch = 64;
+    if (!s->queue_max) s->queue_max = 64;
+    if (!s->n_blocks) s->n_blocks = 400;
+    s->check_every_step = true;
+}
+
+static inline struct engine_forward forward_of(struct pretend *p, const struct engine_sizes *s)
+{
+    return (struct engine_forward){.arg = p,
+                                   .forward = pretend_forward,
+                                   .kv_copy = pretend_copy,
+                                   .kv_move = pretend_move,
+                                   .kv_read = pretend_read,
+                                   .kv_write = pretend_write,
+                                   .block_bytes = (size_t)s->block_size * sizeof(struct fake_cell),
+                                   .draft = s->draft_rows ? pretend_draft : NULL,
+                                   .n_vocab = VOCAB};
+}
+
 static inline struct engine *open_engine(struct pretend *p, struct engine_sizes s)
 {
     memset(p, 0, sizeof *p);
-    if (!s.block_size) s.block_size = 4;
-    if (!s.max_len) s.max_len = 200;
-    if (!s.max_num_seqs) s.max_num_seqs = 8;
-    if (!s.max_batch) s.max_batch = 64;
-    if (!s.queue_max) s.queue_max = 64;
-    if (!s.n_blocks) s.n_blocks = 400;
-    s.check_every_step = true;
+    sizes_for_tests(&s);
     p->kv = fake_kv_new(s.n_blocks, 0, s.block_size, VOCAB);
-    struct engine_forward f = {.arg = p,
-                               .forward = pretend_forward,
-                               .kv_copy = pretend_copy,
-                               .kv_read = pretend_read,
-                               .kv_write = pretend_write,
-                               .block_bytes = (size_t)s.block_size * sizeof(struct fake_cell),
-                               .draft = s.draft_rows ? pretend_draft : NULL,
-                               .n_vocab = VOCAB};
+    struct engine_forward f = forward_of(p, &s);
     struct engine *g = NULL;
     struct errmsg e = {0};
     CHECK_INT(engine_open_with(&g, &f, &s, &e), OK);

@@ -57,14 +57,23 @@ static void copy(void *arg, int32_t dst, int32_t src, int n)
 }
 
 /* Now and then right, since JSON has few ways on. */
-static int guess(void *arg, const struct choice *c, const int32_t *tokens, int n, int32_t *out)
+static void guess(void *arg, const struct choice *c, const int32_t *tokens, int n,
+                  struct draft *out)
 {
     (void)arg;
     (void)c;
-    for (int i = 0; i < 3; i++)
-        out[i] = (int32_t)((unsigned)(tokens[n - 1] * 31 + n + i) % VOCAB);
-    out[1] = '"';
-    return 3;
+    *out = (struct draft){.n = 4, .parent = {DRAFT_ROOT, 0, 0, DRAFT_ROOT}};
+    for (int i = 0; i < 4; i++)
+        out->token[i] = (int32_t)((unsigned)(tokens[n - 1] * 31 + n + i) % VOCAB);
+    out->token[1] = '"';
+    if (out->token[2] == '"') out->token[2] = 'x';
+}
+
+static void move(void *arg, const struct kv_move *moves, int n)
+{
+    (void)arg;
+    (void)moves;
+    (void)n;
 }
 
 static struct engine *open_engine(bool drafts, int n_blocks)
@@ -81,8 +90,11 @@ static struct engine *open_engine(bool drafts, int n_blocks)
                              .prefix_caching = true,
                              .check_every_step = true,
                              .prompt_rows = 32};
-    struct engine_forward f = {
-        .forward = forward, .kv_copy = copy, .draft = drafts ? guess : NULL, .n_vocab = VOCAB};
+    struct engine_forward f = {.forward = forward,
+                               .kv_copy = copy,
+                               .kv_move = move,
+                               .draft = drafts ? guess : NULL,
+                               .n_vocab = VOCAB};
     CHECK_INT(engine_open_with(&g, &f, &s, &e), OK);
     return g;
 }

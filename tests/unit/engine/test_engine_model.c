@@ -138,6 +138,16 @@ TEST(greedy_text_of_the_tiny_gemma3_is_the_same_in_every_company)
     check_model(TEST_DATA "/tiny-gemma3.gguf");
 }
 
+TEST(greedy_text_of_the_tiny_mixtral_is_the_same_in_every_company)
+{
+    check_model(TEST_DATA "/tiny-mixtral.gguf");
+}
+
+TEST(greedy_text_of_the_tiny_qwen2moe_is_the_same_in_every_company)
+{
+    check_model(TEST_DATA "/tiny-qwen2moe.gguf");
+}
+
 TEST(sizes_that_cannot_work_are_refused_before_weights_are_read)
 {
     struct engine *g;

@@ -19,6 +19,8 @@ void *__wrap_try_calloc(size_t count, size_t size);
 void *__wrap_try_realloc(void *p, size_t n);
 void *__wrap_mem_alloc_huge(size_t n);
 
+#define TINY TEST_DATA "/tiny-llama-mixed.gguf"
+
 static _Thread_local int until_refused = -1; /* calls that are granted; -1 = all */
 static _Thread_local bool refused;
 
@@ -46,9 +48,9 @@ void *__wrap_mem_alloc_huge(size_t n)
     return refuse() ? NULL : __real_mem_alloc_huge(n);
 }
 
-static enum err open_tiny(struct engine **g, struct errmsg *e)
+static enum err open_tiny(struct engine **g, const char *model, struct errmsg *e)
 {
-    struct engine_options o = {.model_path = TEST_DATA "/tiny-llama-mixed.gguf",
+    struct engine_options o = {.model_path = model,
                                .n_threads = 1,
                                .block_size = 8,
                                .max_model_len = 128,
@@ -106,7 +108,7 @@ static bool wait_for(struct heard *h, int n)
     return true;
 }
 
-TEST(an_engine_that_gets_no_memory_says_so_whatever_was_refused)
+static void refuse_every_call(const char *model)
 {
     int n_refused = 0;
     for (int n = 0; n < 1000; n++) {
@@ -114,7 +116,7 @@ TEST(an_engine_that_gets_no_memory_says_so_whatever_was_refused)
         struct errmsg e = {0};
         until_refused = n;
         refused = false;
-        enum err code = open_tiny(&g, &e);
+        enum err code = open_tiny(&g, model, &e);
         until_refused = -1;
         if (!code) engine_close(g);
         if (!refused) break;
@@ -125,12 +127,18 @@ TEST(an_engine_that_gets_no_memory_says_so_whatever_was_refused)
     CHECK_AT(n_refused > 20, "%d", n_refused);
 }
 
+TEST(an_engine_that_gets_no_memory_says_so_whatever_was_refused)
+{
+    refuse_every_call(TINY);
+    refuse_every_call(TEST_DATA "/tiny-qwen2moe.gguf");
+}
+
 TEST(a_request_that_gets_no_memory_is_refused_and_a_running_one_does_not_notice)
 {
     struct engine *g;
     struct errmsg e = {0};
     static struct heard alone, running, other;
-    REQUIRE(open_tiny(&g, &e) == OK);
+    REQUIRE(open_tiny(&g, TINY, &e) == OK);
     REQUIRE(ask(g, &alone, 1, &e) == OK && wait_for(&alone, 1));
     int n_refused = 0;
     for (int n = 0; n < 100; n++) {

@@ -32,6 +32,98 @@ TEST(one_sequence_is_bound_by_reading_and_many_by_arithmetic)
     CHECK_NEAR(plan_decode_bound(&p, &m, 1, 0), 0, 0);
 }
 
+TEST(the_more_sequences_the_more_of_the_experts_are_read)
+{
+    struct plan p = example();
+    struct plan_machine m = {
+        .memory_bytes = 1u << 30, .read_bytes_per_s = 1e10, .macs_per_s = 1e15};
+    p.n_experts = 8, p.n_experts_used = 2, p.expert_bytes = 800000000;
+    CHECK_NEAR(plan_decode_bound(&p, &m, 1, 0), 1e10 / 3e8, 1e-6);
+    CHECK_NEAR(plan_decode_bound(&p, &m, 2, 0), 2e10 / (1e8 + 8e8 * 7 / 16), 1e-6);
+    CHECK_NEAR(plan_decode_bound(&p, &m, 200, 0), 200e10 / 9e8, 1e-6);
+}
+
+TEST(all_experts_take_memory_and_the_chosen_take_part)
+{
+    struct gguf *g;
+    struct model_plan m;
+    struct plan p;
+    struct errmsg e = {0};
+    struct engine_sizes s = {
+        .max_len = 64, .max_num_seqs = 1, .block_size = 16, .n_blocks = 8, .max_batch = 16};
+    struct engine_options o = {.max_num_seqs = 1};
+    REQUIRE(gguf_open(&g, TEST_DATA "/tiny-olmoe.gguf", &e) == OK);
+    REQUIRE(model_plan_read(&m, g, &e) == OK);
+    plan_make(&p, &m, &s, &o, g);
+    double head = 32.0 * m.n_vocab, attention = 4 * 32 * 32, experts = 8 * 3 * 32 * 32,
+           router = 8 * 32;
+    CHECK_NEAR(p.parameters, 2 * head + 2 * (attention + router + experts), 0);
+    CHECK_NEAR(p.active_parameters, 2 * head + 2 * (attention + router + experts * 3 / 8), 0);
+    CHECK_NEAR(p.macs_per_token, head + 2 * (attention + router + experts * 3 / 8), 0);
+    CHECK_INT(p.expert_bytes, (int)(2 * experts * 4));
+    struct buf b;
+    buf_init(&b, 1 << 16);
+    plan_write_text(&p, &(struct plan_machine){.memory_bytes = 1u << 30}, &b);
+    CHECK(str_find(buf_view(&b), STR("experts: 3 of 8 a token")) >= 0);
+    buf_clear(&b);
+    plan_write_json(&p, &(struct plan_machine){.memory_bytes = 1u << 30}, &b);
+    CHECK(str_find(buf_view(&b), STR("\"experts\":8,\"experts_used\":3")) >= 0);
+    buf_fini(&b);
+    model_plan_fini(&m);
+    gguf_close(g);
+}
+
+TEST(ranks_share_weights_and_kv_and_each_has_activations)
+{
+    struct gguf *g;
+    struct model_plan m;
+    struct plan one, two;
+    struct errmsg e = {0};
+    struct engine_sizes s = {
+        .max_len = 64, .max_num_seqs = 1, .block_size = 16, .n_blocks = 8, .max_batch = 16};
+    struct engine_options o = {.max_num_seqs = 1};
+    REQUIRE(gguf_open(&g, TEST_DATA "/tiny-llama-f32.gguf", &e) == OK);
+    REQUIRE(engine_plan_read(&m, g, &o, &e) == OK);
+    plan_make(&one, &m, &s, &o, g);
+    model_plan_fini(&m);
+    o.tensor_parallel = 2;
+    REQUIRE(engine_plan_read(&m, g, &o, &e) == OK);
+    plan_make(&two, &m, &s, &o, g);
+    model_plan_fini(&m);
+    CHECK_INT(one.n_ranks, 1);
+    CHECK_INT(two.n_ranks, 2);
+    CHECK_INT((long)two.bytes[PLAN_KV], (long)one.bytes[PLAN_KV]);
+    CHECK_INT((long)two.kv_bytes_per_token, (long)one.kv_bytes_per_token);
+    CHECK_NEAR(two.parameters, one.parameters, 0);
+    CHECK_NEAR(two.macs_per_token, one.macs_per_token, 0);
+    /* norms are everywhere, and a panel of rows may be half full */
+    CHECK(two.bytes[PLAN_WEIGHTS] >= one.bytes[PLAN_WEIGHTS] &&
+          (double)two.bytes[PLAN_WEIGHTS] < 1.1 * (double)one.bytes[PLAN_WEIGHTS]);
+    CHECK(two.bytes[PLAN_ACTIVATIONS] > one.bytes[PLAN_ACTIVATIONS] &&
+          two.bytes[PLAN_ACTIVATIONS] < 2 * one.bytes[PLAN_ACTIVATIONS]);
+    gguf_close(g);
+}
+
+TEST(a_context_as_long_as_a_number_can_say_is_planned_for)
+{
+    struct gguf *g;
+    struct model_plan m;
+    struct plan p;
+    struct errmsg e = {0};
+    struct engine_sizes s = {.max_len = INT32_MAX,
+                             .max_num_seqs = 1,
+                             .block_size = 16,
+                             .n_blocks = 1 << 28,
+                             .max_batch = 16};
+    struct engine_options o = {.max_num_seqs = 1};
+    REQUIRE(gguf_open(&g, TEST_DATA "/tiny-olmoe.gguf", &e) == OK);
+    REQUIRE(model_plan_read(&m, g, &e) == OK);
+    plan_make(&p, &m, &s, &o, g);
+    CHECK_INT(p.full_length_seqs, 2);
+    model_plan_fini(&m);
+    gguf_close(g);
+}
+
 TEST(what_does_not_fit_is_named_and_three_ways_are_offered)
 {
     struct plan p = example();

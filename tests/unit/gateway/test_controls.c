@@ -25,6 +25,22 @@ TEST(cache_control_directives_are_read_in_any_case_and_spacing)
     CHECK(c.skip_lookup);
 }
 
+TEST(stale_if_error_is_read_and_the_shorter_of_two_counts)
+{
+    struct controls c;
+    struct openai_error e = {0};
+    controls_init(&c);
+    CHECK_INT(c.stale_if_error_s, -1);
+    CHECK_INT(controls_feed(&c, STR("cache-control"), STR("stale-if-error=600, max-age=5"), &e),
+              OK);
+    CHECK_INT(c.stale_if_error_s, 600);
+    CHECK_INT(c.max_age_s, 5);
+    CHECK_INT(controls_feed(&c, STR("Cache-Control"), STR("stale-if-error=\"60\""), &e), OK);
+    CHECK_INT(c.stale_if_error_s, 60);
+    CHECK_INT(controls_feed(&c, STR("cache-control"), STR("stale-if-error=soon"), &e), OK);
+    CHECK_INT(c.stale_if_error_s, 0);
+}
+
 TEST(max_age_of_zero_or_nonsense_means_do_not_look_up)
 {
     static const char *const values[] = {"max-age=0", "max-age=abc", "max-age=-5", "max-age="};

@@ -15,7 +15,7 @@ TEST(every_fault_is_an_error_status_with_type_and_text)
 
 TEST(ends_of_upstream_calls_map_to_gateway_statuses)
 {
-    CHECK_INT(fault_status(fault_of_call(ERR_UNAVAILABLE, false)), 502);
+    CHECK_INT(fault_status(fault_of_call(ERR_UNAVAILABLE, false)), 503);
     CHECK_INT(fault_status(fault_of_call(ERR_TIMEOUT, false)), 504);
     CHECK_INT(fault_status(fault_of_call(ERR_TIMEOUT, true)), 504);
     CHECK_INT(fault_status(fault_of_call(ERR_CLOSED, true)), 502);

@@ -2,6 +2,9 @@
  * nothing. Method: documents as Redis writes them, tables. */
 #include "gateway/settings.h"
 
+#include "gateway/fallback.h"
+#include "gateway/model_rules.h"
+
 #include "tests/check.h"
 
 static struct settings *parsed(const char *text)
@@ -80,6 +83,58 @@ TEST(a_document_that_is_none_is_refused)
         CHECK(json_parse(str_of(bad[i]), 0, &doc, &e) == OK);
         CHECK(settings_parse(&s, doc, &base, &e) == ERR_INVALID && !s && e.text[0]);
         json_decref(doc);
+    }
+}
+
+TEST(texts_are_taken_where_they_can_be_read_and_stand_for_everybody)
+{
+    struct settings *s = parsed(
+        "{\"version\":3,\"settings\":["
+        "{\"scope\":\"global\",\"name\":\"route\",\"value\":\"a when load > 9 -> b; a -> c\"},"
+        "{\"scope\":\"ns:x\",\"name\":\"fallback\",\"value\":\"a=b\"}],\"experiment\":null}");
+    REQUIRE(s);
+    CHECK(str_eqz(settings_text(s, "route"), "a when load > 9 -> b; a -> c"));
+    CHECK(!settings_text(s, "fallback").p && settings_passed(s) == 1 && settings_count(s) == 1);
+    settings_free(s);
+    static const char *const bad[] = {"", "a", "a when x -> b", "none;a ->"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char text[256];
+        snprintf(text, sizeof text,
+                 "{\"version\":3,\"settings\":[{\"scope\":\"global\",\"name\":\"route\",\"value\":"
+                 "\"%s\"}],\"experiment\":null}",
+                 bad[i]);
+        s = parsed(text);
+        REQUIRE(s);
+        CHECK_AT(!settings_text(s, "route").p && settings_passed(s) == 1, "%s", bad[i]);
+        settings_free(s);
+    }
+}
+
+TEST(rules_of_models_are_one_thing_with_references)
+{
+    struct model_rules *m = NULL;
+    struct errmsg e = {0};
+    REQUIRE(model_rules_new(&m, STR("a -> b; c when load > 1 -> d"), STR("a=b,c;*=d"), &e) == OK);
+    CHECK(str_eqz(scenario_name(m->scenario, 1), "c"));
+    CHECK(str_eqz(fallback_of(m->fallbacks, STR("x"), 0), "d"));
+    CHECK(model_rules_ref(m) == m);
+    model_rules_unref(m);
+    CHECK(m->refs == 1);
+    model_rules_unref(m);
+    model_rules_unref(NULL);
+    REQUIRE(model_rules_new(&m, STR("none"), STR(" None "), &e) == OK);
+    CHECK(!m->scenario && !m->fallbacks[0]);
+    model_rules_unref(m);
+    CHECK(model_rules_new(&m, STR("a ->"), STR(""), &e) == ERR_INVALID);
+    CHECK(!strncmp(e.text, "option route: ", 14));
+    CHECK(model_rules_new(&m, STR(""), STR("a=a"), &e) == ERR_INVALID);
+    CHECK(!strncmp(e.text, "option fallback: ", 17));
+    CHECK(model_rules_new(&m, STR("a -> b"), STR("a=b;c=d,*"), &e) == ERR_INVALID);
+    CHECK(!strncmp(e.text, "option fallback: line 2: \"*\"", 28));
+    static const char *const beside[] = {"none;a=b", "a=b;NONE", "none;"};
+    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
+        CHECK(model_rules_new(&m, STR(""), str_of(beside[i]), &e) == ERR_INVALID);
+        CHECK_AT(strstr(e.text, "none stands alone"), "%s: %s", beside[i], e.text);
     }
 }
 

@@ -35,6 +35,16 @@ static void measured(struct rng *r, const float *w, const float *norm, const flo
     }
 }
 
+/* A projection from inputs to K. */
+static struct gguf_tensor tensor_of(const float w[OUT * EMBD])
+{
+    return (struct gguf_tensor){.type = TENSOR_F32,
+                                .n_dims = 2,
+                                .dims = {EMBD, OUT, 1, 1},
+                                .bytes = w,
+                                .n_bytes = OUT * EMBD * sizeof *w};
+}
+
 TEST(spread_is_the_size_k_has_and_the_same_within_a_pair)
 {
     struct rng r;
@@ -45,11 +55,7 @@ TEST(spread_is_the_size_k_has_and_the_same_within_a_pair)
     for (int i = 0; i < EMBD; i++)
         norm[i] = (float)(0.5 + rng_f64(&r));
     bias[3] = 40, bias[HEAD + 7] = -25;
-    struct gguf_tensor t = {.type = TENSOR_F32,
-                            .n_dims = 2,
-                            .dims = {EMBD, OUT, 1, 1},
-                            .bytes = w,
-                            .n_bytes = sizeof w};
+    struct gguf_tensor t = tensor_of(w);
     struct plan_layer l = {.k = {.weight = &t}};
     for (int half_split = 0; half_split < 2; half_split++)
         for (int with_bias = 0; with_bias < 2; with_bias++) {
@@ -73,14 +79,36 @@ TEST(spread_is_the_size_k_has_and_the_same_within_a_pair)
         }
 }
 
+TEST(a_norm_over_all_heads_keeps_their_sizes_apart_and_makes_their_mean_one)
+{
+    struct rng r;
+    rng_seed(&r, 12);
+    static float w[OUT * EMBD], norm[EMBD], k_norm[OUT];
+    for (int i = 0; i < OUT * EMBD; i++)
+        w[i] = (float)(normal(&r) * (1 + i / EMBD % 5));
+    for (int i = 0; i < EMBD; i++)
+        norm[i] = 1;
+    for (int i = 0; i < OUT; i++)
+        k_norm[i] = 2;
+    struct gguf_tensor t = tensor_of(w);
+    struct plan_layer l = {.k = {.weight = &t}};
+    struct model_arch arch = {.half_split = true, .qk_norm_wide = true};
+    struct model_plan p = {.arch = &arch, .n_embd = EMBD, .n_kv_head = HEADS, .head_dim = HEAD};
+    float *plain = kv_spread_new(&p, &l, norm, NULL, NULL),
+          *normed = kv_spread_new(&p, &l, norm, k_norm, NULL);
+    double mean = 0;
+    for (int i = 0; i < OUT; i++)
+        mean += (double)normed[i] * (double)normed[i] / OUT;
+    CHECK_NEAR(mean, 4, 1e-4);
+    for (int i = 1; i < OUT; i++)
+        CHECK_NEAR(normed[i] / normed[0], plain[i] / plain[0], 1e-4);
+    mem_free(plain), mem_free(normed);
+}
+
 TEST(a_norm_per_head_decides_alone_and_nothing_is_ever_zero)
 {
     static float w[OUT * EMBD], norm[EMBD], k_norm[HEAD];
-    struct gguf_tensor t = {.type = TENSOR_F32,
-                            .n_dims = 2,
-                            .dims = {EMBD, OUT, 1, 1},
-                            .bytes = w,
-                            .n_bytes = sizeof w};
+    struct gguf_tensor t = tensor_of(w);
     struct plan_layer l = {.k = {.weight = &t}};
     struct model_arch arch = {.half_split = true};
     struct model_plan p = {.arch = &arch, .n_embd = EMBD, .n_kv_head = HEADS, .head_dim = HEAD};

@@ -17,7 +17,7 @@ static const char *const BASE = TEST_DATA "/tiny-llama-f32.gguf";
 static const char *const A = TEST_DATA "/tiny-lora-a.gguf", *const B =
                                                                 TEST_DATA "/tiny-lora-b.gguf";
 
-static struct model *open_model(bool exact)
+static struct model *open_file(const char *path, bool exact)
 {
     struct model *m;
     struct errmsg e = {0};
@@ -27,9 +27,14 @@ static struct model *open_model(bool exact)
                               .max_batch_tokens = N_IDS * SEQS,
                               .max_seqs = SEQS,
                               .exact = exact};
-    if (model_open(&m, BASE, &o, &e) == OK) return m;
+    if (model_open(&m, path, &o, &e) == OK) return m;
     printf("    %s\n", e.text);
     abort();
+}
+
+static struct model *open_model(bool exact)
+{
+    return open_file(BASE, exact);
 }
 
 static int add(struct model *m, const char *path, float scale)
@@ -180,6 +185,17 @@ TEST(a_bad_adapter_is_refused_with_the_reason)
     CHECK_AT(strstr(e.text, "output.weight.lora_a: the model has no matrix"), "%s", e.text);
     CHECK(model_adapter_add(m, A, INFINITY, &number, &e) == ERR_RANGE);
     CHECK_INT(add(m, A, 1), 0); /* none of them was counted */
+    model_close(m);
+}
+
+TEST(experts_are_not_adapted_and_an_adapter_that_wants_them_is_refused)
+{
+    struct model *m = open_file(TEST_DATA "/tiny-mixtral.gguf", false);
+    struct errmsg e = {0};
+    int number;
+    CHECK_INT(model_adapter_add(m, A, 1, &number, &e), ERR_UNSUPPORTED);
+    CHECK_AT(strstr(e.text, "tensor blk.1.ffn_"), "%s", e.text);
+    CHECK_INT(add(m, TEST_DATA "/tiny-lora-mixtral.gguf", 1), 0);
     model_close(m);
 }
 

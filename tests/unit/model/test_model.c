@@ -10,8 +10,10 @@
 static const char *const FILES[] = {
     TEST_DATA "/tiny-llama-f32.gguf", TEST_DATA "/tiny-llama-mixed.gguf",
     TEST_DATA "/tiny-qwen2-k.gguf",   TEST_DATA "/tiny-qwen3.gguf",
-    TEST_DATA "/tiny-gemma2.gguf",    TEST_DATA "/tiny-gemma3.gguf"};
-enum { N_FORMULAS = 3, N_FILES = 6, N_IDS = 21, BLOCKS = 32 };
+    TEST_DATA "/tiny-gemma2.gguf",    TEST_DATA "/tiny-gemma3.gguf",
+    TEST_DATA "/tiny-mixtral.gguf",   TEST_DATA "/tiny-qwen2moe.gguf",
+    TEST_DATA "/tiny-qwen3moe.gguf",  TEST_DATA "/tiny-olmoe.gguf"};
+enum { N_FORMULAS = 3, N_FILES = 10, N_IDS = 21, BLOCKS = 32 };
 static const int32_t IDS[N_IDS] = {5,  17,  200, 41, 41,  3,   99, 250, 1,  77, 64,
                                    33, 128, 9,   12, 180, 270, 31, 2,   66, 140};
 static const int32_t FORWARD_TABLE[] = {0, 1, 2, 3, 4, 5, 6, 7};

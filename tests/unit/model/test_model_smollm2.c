@@ -50,7 +50,7 @@ static int read_references(struct reference *out, int max)
     return n;
 }
 
-static struct model *open_model(const char *isa, bool exact)
+static struct model *open_ranks(const char *isa, bool exact, int n_ranks)
 {
     char path[512];
     struct model *m;
@@ -61,11 +61,17 @@ static struct model *open_model(const char *isa, bool exact)
                               .max_batch_tokens = PROMPT_MAX,
                               .max_seqs = 8,
                               .isa = isa,
-                              .exact = exact};
+                              .exact = exact,
+                              .n_ranks = n_ranks};
     if (!case_cached_model(FILE_NAME, path)) return NULL;
     if (model_open(&m, path, &o, &e) == OK) return m;
     printf("    %s\n", e.text);
     return NULL;
+}
+
+static struct model *open_model(const char *isa, bool exact)
+{
+    return open_ranks(isa, exact, 1);
 }
 
 static const int32_t TABLE[] = {3, 1, 4, 15, 9, 2, 6, 5, 30, 8, 7, 11};
@@ -141,6 +147,25 @@ TEST(float_path_equals_the_float32_reference)
         o.logprob_error, o.greedy_equal, n * GREEDY);
     CHECK(o.logprob_error <= 0.02);
     CHECK_INT(o.greedy_equal, n * GREEDY);
+    model_close(m);
+}
+
+TEST(three_ranks_of_three_heads_equal_the_float32_reference_too)
+{
+    struct reference refs[3];
+    int n = read_references(refs, 3);
+    struct model *m = open_ranks(NULL, true, 3);
+    if (!m) SKIP(ABSENT);
+    struct outcome o = compare(m, refs, n);
+    CHECK(o.logprob_error <= 0.02);
+    CHECK_INT(o.greedy_equal, n * GREEDY);
+    model_close(m);
+    m = open_ranks(NULL, false, 3);
+    o = compare(m, refs, n);
+    printf("    three ranks, 8-bit activations: log-probability difference %.4f at most; greedy "
+           "tokens equal %d of %d\n",
+           o.logprob_error, o.greedy_equal, n * GREEDY);
+    CHECK(o.logprob_error <= 0.25);
     model_close(m);
 }
 

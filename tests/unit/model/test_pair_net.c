@@ -254,6 +254,49 @@ TEST(both_logits_are_what_double_precision_gives)
     rig_close(&r);
 }
 
+TEST(packed_tokens_give_the_same_logit_and_others_bytes_are_no_tokens)
+{
+    struct rig r;
+    static uint8_t all[N * BYTES], packed[PAIR_PACKED_MAX];
+    float vectors[N * DIM];
+    enum err status[N];
+    struct str texts[N];
+    struct pair_tokens *tokens[N];
+    struct rng rng;
+    REQUIRE(rig_open(&r, TINY, TEST_DATA "/tiny-pair.gguf"));
+    for (int i = 0; i < N; i++)
+        texts[i] = str_of(questions[i]);
+    pair_net_embed(r.net, texts, N, vectors, status, all, tokens);
+    for (int i = 0; i < N; i++) {
+        struct str bytes = {(char *)packed, pair_tokens_pack(tokens[i], packed)};
+        struct pair_tokens *again = pair_tokens_unpack(r.net, bytes);
+        REQUIRE(again != NULL);
+        CHECK_INT(pair_tokens_bytes(again), pair_tokens_bytes(tokens[i]));
+        CHECK(pair_net_joint(r.net, tokens[0], again, 0.9) ==
+              pair_net_joint(r.net, tokens[0], tokens[i], 0.9));
+        pair_tokens_free(again);
+    }
+    size_t n = pair_tokens_pack(tokens[0], packed);
+    for (size_t cut = 0; cut < n; cut++)
+        CHECK(!pair_tokens_unpack(r.net, (struct str){(char *)packed, cut}));
+    CHECK(!pair_tokens_unpack(r.net, (struct str){(char *)packed, n + 1}));
+    rng_seed(&rng, 4);
+    for (int i = 0; i < 2000; i++) { /* one byte is another one: refused, or well formed */
+        size_t at = (size_t)rng_below(&rng, i % 2 ? n : 12);
+        uint8_t was = packed[at];
+        packed[at] ^= (uint8_t)(1 + rng_below(&rng, 255));
+        struct pair_tokens *t = pair_tokens_unpack(r.net, (struct str){(char *)packed, n});
+        if (t) (void)pair_net_joint(r.net, tokens[0], t, 0.9);
+        pair_tokens_free(t);
+        packed[at] = was;
+    }
+    packed[n - BYTES] ^= 1; /* of other weights */
+    CHECK(!pair_tokens_unpack(r.net, (struct str){(char *)packed, n}));
+    for (int i = 0; i < N; i++)
+        pair_tokens_free(tokens[i]);
+    rig_close(&r);
+}
+
 TEST(what_is_no_sketch_of_this_net_gives_no_opinion)
 {
     struct rig r;

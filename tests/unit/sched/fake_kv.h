@@ -67,22 +67,41 @@ static inline void fake_moves(struct fake_kv *k, const struct sched_plan *plan)
     }
 }
 
+static inline struct fake_cell *fake_cell_at(const struct fake_kv *k, const kv_block *table,
+                                             int place)
+{
+    return &k->cells[table[place / k->bt] * k->bt + place % k->bt];
+}
+
 /* hash[n_out]: hash of everything row out_row attends to. */
 static inline void fake_forward(struct fake_kv *k, const struct batch *b, uint64_t *hash)
 {
-    for (int i = 0; i < b->n_rows; i++) {
-        kv_block block = b->block_table[b->seq[i]][b->pos[i] / k->bt];
-        k->cells[block * k->bt + b->pos[i] % k->bt] = (struct fake_cell){b->token[i], b->pos[i]};
-    }
+    for (int i = 0; i < b->n_rows; i++)
+        *fake_cell_at(k, b->block_table[b->seq[i]], b->has_tree ? b->slot[i] : b->pos[i]) =
+            (struct fake_cell){b->token[i], b->pos[i]};
     for (int o = 0; o < b->n_out; o++) {
-        int row = b->out_row[o];
-        uint64_t h = 1;
-        for (int p = 0; p <= b->pos[row]; p++) {
-            struct fake_cell c =
-                k->cells[b->block_table[b->seq[row]][p / k->bt] * k->bt + p % k->bt];
-            h = fake_mix(h, c.token, c.pos);
+        int row = b->out_row[o], end = b->has_tree ? b->tree_from[row] : b->pos[row] + 1;
+        uint64_t h = 1, mask = b->has_tree ? b->tree_mask[row] : 0;
+        for (int p = 0; p < end || mask; p++) {
+            if (p >= end && !(mask >> (p - end) & 1)) continue;
+            if (p >= end) mask &= ~(UINT64_C(1) << (p - end));
+            const struct fake_cell *c = fake_cell_at(k, b->block_table[b->seq[row]], p);
+            h = fake_mix(h, c->token, c->pos);
         }
         hash[o] = h;
+    }
+}
+
+/* The n tokens said of seq's draft go to their positions, as the engine has it done before sched_accept. */
+static inline void fake_keep_path(struct fake_kv *k, const struct sched *s, int seq,
+                                  const int32_t *said, int n)
+{
+    const kv_block *table = sched_table(s, seq);
+    int base = sched_n_tokens(s, seq);
+    for (int i = 0, node = SCHED_DRAFT_ROOT; i < n; i++) {
+        node = sched_draft_child(s, seq, node, said[i]);
+        REQUIRE(node >= 0);
+        *fake_cell_at(k, table, base + i) = *fake_cell_at(k, table, base + node);
     }
 }
 

@@ -1,7 +1,7 @@
 /* Goal: the promises in scheduler.h, one by one. Method: small hand-made situations; steps are
  * driven by run_step, which gives every sampled sequence a fixed token. */
 #include "base/mem.h"
-#include "engine/sched/scheduler.h"
+#include "engine/sched/batch.h"
 #include "tests/check.h"
 
 enum { LEN = 512 };
@@ -220,7 +220,7 @@ TEST(a_draft_is_computed_behind_its_sequence_and_what_is_rejected_leaves_no_trac
     struct sched_stats before, st;
     sched_stats(b->s, &before);
     const int32_t draft[9] = {11, 12, 13, 14, 15, 16, 17, 18, 19};
-    sched_draft(b->s, seq, draft, 9);
+    sched_draft(b->s, seq, draft, NULL, 9);
     const struct sched_plan *p = sched_step(b->s, 0);
     const struct sched_span *span = span_of(p, seq);
     REQUIRE(span);
@@ -257,7 +257,7 @@ TEST(a_block_of_drafted_tokens_is_shared_only_once_they_are_accepted)
     int seq = add(b, 4, 40, 4, SCHED_ONLINE, -1);
     run_step(b); /* says 4 */
     const int32_t draft[7] = {1, 2, 3, 5, 6, 7, 8};
-    sched_draft(b->s, seq, draft, 7);
+    sched_draft(b->s, seq, draft, NULL, 7);
     sched_step(b->s, 0); /* blocks 4 1 2 3 and 5 6 7 8 are full, but in doubt */
     sched_accept(b->s, seq, (const int32_t[]){1, 2, 3, 9}, 4);
     static const struct {
@@ -274,6 +274,49 @@ TEST(a_block_of_drafted_tokens_is_shared_only_once_they_are_accepted)
     shut(b);
 }
 
+TEST(a_tree_lies_behind_its_sequence_node_by_node_and_its_accepted_path_becomes_text)
+{
+    struct bench *b = open_with((struct sched_options){.n_blocks = 40,
+                                                       .block_tokens = 4,
+                                                       .max_running = 2,
+                                                       .max_batch_rows = 64,
+                                                       .draft_rows_max = 32,
+                                                       .reserve_tokens = 8});
+    int seq = add(b, 6, 40, 0, SCHED_ONLINE, -1);
+    run_step(b);
+    /* 11 - 12 - 13, 11 - 22 - 23, 31 */
+    static const int32_t draft[6] = {11, 12, 22, 31, 13, 23};
+    static const int8_t parent[6] = {-1, 0, 0, -1, 1, 2};
+    sched_draft(b->s, seq, draft, parent, 6);
+    const struct sched_plan *p = sched_step(b->s, 0);
+    const struct sched_span *span = span_of(p, seq);
+    REQUIRE(span && span->n_draft == 6 && span->tree);
+    struct batch *batch = batch_new(64, 2, 34);
+    batch_fill(batch, b->s, p);
+    REQUIRE(batch->has_tree && batch->n_rows == 7 && batch->n_out == 7);
+    static const int pos[7] = {6, 7, 8, 8, 7, 9, 9};
+    static const uint64_t mask[7] = {0, 1, 3, 5, 8, 19, 37};
+    for (int i = 0; i < 7; i++)
+        CHECK(batch->pos[i] == pos[i] && batch->slot[i] == 6 + i && batch->tree_from[i] == 7 &&
+              batch->tree_mask[i] == mask[i]);
+    CHECK_INT(sched_draft_child(b->s, seq, SCHED_DRAFT_ROOT, 31), 3);
+    CHECK_INT(sched_draft_child(b->s, seq, 0, 22), 2);
+    CHECK_INT(sched_draft_child(b->s, seq, 2, 23), 5);
+    CHECK_INT(sched_draft_child(b->s, seq, 2, 13), SCHED_DRAFT_NONE);
+    CHECK_INT(sched_draft_child(b->s, seq, SCHED_DRAFT_ROOT, 12), SCHED_DRAFT_NONE);
+    static const int32_t said[4] = {11, 22, 23, 99};
+    sched_accept(b->s, seq, said, 4);
+    const char *why = sched_check(b->s);
+    CHECK_AT(!why, "%s", why);
+    CHECK_INT(sched_n_tokens(b->s, seq), 11);
+    CHECK(!memcmp(sched_tokens(b->s, seq) + 7, said, sizeof said));
+    struct sched_stats st;
+    sched_stats(b->s, &st);
+    CHECK_INT(st.blocks_used, 3); /* ten positions; the tree reached to the thirteenth */
+    batch_free(batch);
+    shut(b);
+}
+
 TEST(drafts_give_way_to_prompts_and_never_cost_anybody_a_block)
 {
     struct bench *b = open_with((struct sched_options){.n_blocks = 8,
@@ -286,11 +329,11 @@ TEST(drafts_give_way_to_prompts_and_never_cost_anybody_a_block)
     run_step(b);
     add(b, 22, 2, 0, SCHED_ONLINE, -1);
     const int32_t draft[8] = {1, 2, 3, 4, 5, 6, 7, 8};
-    sched_draft(b->s, seq, draft, 8);
+    sched_draft(b->s, seq, draft, NULL, 8);
     const struct sched_plan *p = run_step(b);
     CHECK_INT(rows_of(p, seq), 4); /* 20 rows: itself, a chunk of 16, 3 that are left */
     CHECK_INT(p->n_preempted, 0);
-    sched_draft(b->s, seq, draft, 8);
+    sched_draft(b->s, seq, draft, NULL, 8);
     p = run_step(b);
     CHECK_INT(rows_of(p, seq),
               4); /* rows enough, but of 8 blocks 6 are promised and one is its own: one more */
@@ -308,6 +351,21 @@ TEST(a_prompt_that_can_never_fit_is_refused_at_once)
     int seq, limit;
     REQUIRE(sched_add(b->s, &r, 0, &seq, &limit) == OK);
     CHECK_INT(limit, 32);
+    shut(b);
+}
+
+TEST(the_unfilled_ends_of_running_sequences_are_counted_as_slack)
+{
+    struct bench *b = open_with((struct sched_options){
+        .n_blocks = 64, .block_tokens = 16, .max_running = 4, .max_batch_rows = 64});
+    struct sched_stats st;
+    CHECK(add(b, 20, 8, 0, SCHED_ONLINE, -1) >= 0 && add(b, 16, 8, 0, SCHED_ONLINE, -1) >= 0);
+    run_step(b); /* 20 tokens in two blocks and 16 in one */
+    sched_stats(b->s, &st);
+    CHECK_INT((int)st.slack_tokens, 12);
+    run_step(b); /* 21 in two and 17 in two */
+    sched_stats(b->s, &st);
+    CHECK_INT((int)st.slack_tokens, 11 + 15);
     shut(b);
 }
 

@@ -27,14 +27,22 @@ struct one {
     int seq, n_prompt, limit, choice, want;
     int32_t tokens[LEN_MAX + 8];
 };
+struct pick { /* what a step in flight says; the sequence may have left */
+    struct one *x;
+    int32_t token;
+};
 struct world {
     struct rng r;
+    bool ahead; /* steps are mostly planned before the tokens of those before are heard */
+    struct pick pick[2][128];
+    int n_picks, newest; /* of the step in flight, pick[newest] */
+    int n_ahead, n_wasted;
     struct sched *s;
     struct fake_kv kv;
     struct batch *b;
     struct sched_options o;
     struct one one[LIVE_MAX];
-    int submitted, ended, cancelled, forks, accepted, n_past, n_disk, fetched;
+    int submitted, ended, cancelled, forks, accepted, moved, n_past, n_disk, fetched;
     uint64_t ops;
     struct past past[PAST_MAX];
     struct saved disk[DISK_MAX];
@@ -135,45 +143,82 @@ static void leave(struct world *w, struct one *x)
         p->n = n;
         memcpy(p->tokens, x->tokens, (size_t)n * sizeof *p->tokens);
     }
+    for (int i = 0; i < w->n_picks; i++)
+        if (w->pick[w->newest][i].x == x) {
+            w->pick[w->newest][i].x = NULL;
+            w->n_wasted++;
+        }
     sched_remove(w->s, x->seq);
     x->live = false;
     w->ended++;
     w->ops++;
 }
 
-/* The hashes of seq's rows[1 + n_draft]: takes what the draft got right and one more token. */
+/* The hashes of seq's rows[1 + n_draft]: takes the path of the draft that is right and one more token. */
 static void got(struct world *w, int seq, const uint64_t *rows, int n_draft)
 {
     struct one *x = by_seq(w, seq);
     REQUIRE(x);
     int32_t said[SCHED_DRAFT_MAX + 1];
     int n = sched_n_tokens(w->s, seq), k = 0;
-    for (;; k++) {
-        said[k] = fake_next(fake_mix(rows[k], x->choice, -1), VOCAB);
-        CHECK_INT(said[k], fake_alone(x->tokens, n + k, VOCAB, x->choice));
-        if (k == n_draft || x->tokens[n + k] != said[k]) break;
+    int32_t text[LEN_MAX + 8 + SCHED_DRAFT_MAX];
+    memcpy(text, x->tokens, (size_t)n * sizeof *text);
+    for (int node = SCHED_DRAFT_ROOT;; k++) {
+        REQUIRE(node < n_draft);
+        text[n + k] = said[k] = fake_next(fake_mix(rows[1 + node], x->choice, -1), VOCAB);
+        CHECK_INT(said[k], fake_alone(text, n + k, VOCAB, x->choice));
+        int next = n_draft ? sched_draft_child(w->s, seq, node, said[k]) : SCHED_DRAFT_NONE;
+        w->moved += next > node + 1;
+        if (next < 0) break;
+        node = next;
     }
     w->accepted += k;
     int some = 1 + below(w, k + 1); /* a stop string in the middle */
     bool stop = below(w, 40) == 0;
-    sched_accept(w->s, seq, said, stop ? some : k + 1);
+    if (stop) k = some - 1;
+    fake_keep_path(&w->kv, w->s, seq, said, k);
+    sched_accept(w->s, seq, said, k + 1);
     w->ops++;
     if (sched_n_tokens(w->s, seq) >= x->limit || stop) leave(w, x);
 }
 
-/* Drafts of any length, right up to a random token. */
+/* A chain of n tokens, most of them what will be said, or a tree with such a path; returns how many there are. */
+static int grow(struct world *w, const struct one *x, int n_tokens, int n, int32_t *token,
+                int8_t *parent)
+{
+    int32_t text[LEN_MAX + 8 + SCHED_DRAFT_MAX];
+    bool tree = below(w, 2);
+    int made = 0;
+    for (int i = 0; i < n; i++) {
+        int above = tree && below(w, 3) == 0 ? below(w, made + 1) - 1 : made - 1, end = n_tokens;
+        int8_t path[SCHED_DRAFT_MAX];
+        int depth = 0;
+        for (int k = above; k >= 0; k = parent[k])
+            path[depth++] = (int8_t)k;
+        memcpy(text, x->tokens, (size_t)n_tokens * sizeof *text);
+        while (depth)
+            text[end++] = token[path[--depth]];
+        token[made] = below(w, 5) ? fake_alone(text, end, VOCAB, x->choice) : below(w, VOCAB);
+        parent[made] = (int8_t)above;
+        bool taken = false;
+        for (int k = 0; k < made; k++)
+            taken |= parent[k] == above && token[k] == token[made];
+        made += !taken;
+    }
+    return made;
+}
+
+/* Drafts of any length and shape. */
 static void draft_some(struct world *w)
 {
     for (int i = 0; i < LIVE_MAX; i++) {
         struct one *x = &w->one[i];
         if (!x->live || below(w, 3)) continue;
-        int32_t ahead[LEN_MAX + 8 + SCHED_DRAFT_MAX];
-        int n = sched_n_tokens(w->s, x->seq), n_draft = below(w, SCHED_DRAFT_MAX + 1);
-        memcpy(ahead, x->tokens, (size_t)n * sizeof *ahead);
-        for (int k = 0; k < n_draft; k++)
-            ahead[n + k] =
-                below(w, 5) ? fake_alone(ahead, n + k, VOCAB, x->choice) : below(w, VOCAB);
-        sched_draft(w->s, x->seq, ahead + n, n_draft);
+        int32_t token[SCHED_DRAFT_MAX];
+        int8_t parent[SCHED_DRAFT_MAX];
+        int n =
+            grow(w, x, sched_n_tokens(w->s, x->seq), below(w, SCHED_DRAFT_MAX + 1), token, parent);
+        sched_draft(w->s, x->seq, token, parent, n);
         w->ops++;
     }
 }
@@ -231,6 +276,62 @@ static void step(struct world *w)
     if (why) CHECK_AT(false, "after tokens: %s", why);
 }
 
+/* One more step like step(), whose tokens are heard after the next one is planned: what they decide comes a step late. */
+static void hear(struct world *w, struct pick *pick, int n)
+{
+    for (int i = 0; i < n; i++) {
+        struct one *x = pick[i].x;
+        if (!x) continue;
+        int known = sched_n_tokens(w->s, x->seq);
+        while (known && x->tokens[known - 1] < 0)
+            known--;
+        CHECK_INT(pick[i].token, fake_alone(x->tokens, known, VOCAB, x->choice));
+        pick[i].x = NULL; /* no longer in flight */
+        sched_token(w->s, x->seq, pick[i].token);
+        w->ops++;
+        if (sched_n_tokens(w->s, x->seq) >= x->limit || below(w, 40) == 0) leave(w, x);
+    }
+}
+
+static void step_ahead(struct world *w)
+{
+    struct pick *old = w->pick[w->newest], *now = w->pick[!w->newest];
+    int n_old = w->n_picks, n = 0;
+    bool ahead = n_old && below(w, 8);
+    if (w->o.track_fresh && w->o.block_tokens <= 16) use_disk(w);
+    if (n_old && !ahead) hear(w, old, n_old);
+    for (int i = 0; ahead && i < n_old; i++)
+        if (old[i].x) sched_promise(w->s, old[i].x->seq, -1 - i);
+    w->n_ahead += ahead;
+    const struct sched_plan *p = sched_step(w->s, w->now_ms);
+    const char *why = sched_check(w->s);
+    if (why) CHECK_AT(false, "after planning ahead: %s", why);
+    w->ops++;
+    fake_moves(&w->kv, p);
+    batch_fill(w->b, w->s, p);
+    for (int i = 0; i < w->b->n_rows; i++)
+        if (w->b->token[i] < 0) w->b->token[i] = old[-1 - w->b->token[i]].token;
+    uint64_t hash[128];
+    fake_forward(&w->kv, w->b, hash);
+    w->rows += (uint64_t)p->n_rows;
+    w->forks += p->n_forks;
+    for (int i = 0, row = 0; i < p->n_spans; i++) {
+        if (!p->spans[i].sample) continue;
+        for (int f = 0; f <= p->n_forks; f++) {
+            bool own = f == p->n_forks;
+            if (!own && p->forks[f].parent != p->spans[i].seq) continue;
+            struct one *x = by_seq(w, own ? p->spans[i].seq : p->forks[f].child);
+            now[n++] = (struct pick){x, fake_next(fake_mix(hash[row], x->choice, -1), VOCAB)};
+        }
+        row++;
+    }
+    w->newest = !w->newest;
+    w->n_picks = n;
+    if (ahead) hear(w, old, n_old);
+    why = sched_check(w->s);
+    if (why) CHECK_AT(false, "after late tokens: %s", why);
+}
+
 static void cancel_some(struct world *w)
 {
     int i = below(w, LIVE_MAX);
@@ -243,7 +344,7 @@ static void cancel_some(struct world *w)
 
 struct sum {
     struct sched_stats st;
-    int forks, accepted, fetched;
+    int forks, accepted, moved, fetched, ahead, wasted;
     uint64_t ops;
 };
 
@@ -267,6 +368,7 @@ static void run(uint64_t seed, int n_steps, struct sum *sum)
                                   .track_fresh = below(w, 2) > 0,
                                   .hash_seed = seed,
                                   .root = {seed, 1}};
+    w->ahead = !w->o.draft_rows_max && below(w, 3);
     w->s = sched_new(&w->o);
     w->kv = fake_kv_new(w->o.n_blocks, w->o.n_host, bt, VOCAB);
     w->b = batch_new(w->o.max_batch_rows, max_running, max_running + w->o.draft_rows_max);
@@ -282,12 +384,12 @@ static void run(uint64_t seed, int n_steps, struct sum *sum)
         for (int k = 0; k <= busy; k++)
             if (!below(w, 6)) submit(w);
         if (!below(w, 25)) cancel_some(w);
-        step(w);
+        (w->ahead ? step_ahead : step)(w);
     }
     int left = 0;
     for (int i = 0; i < 20000 && w->ended < w->submitted && !check_failures;
          i++, w->now_ms += 5, left++)
-        step(w);
+        (w->ahead ? step_ahead : step)(w);
     CHECK_INT(w->ended, w->submitted);
     struct sched_stats st;
     sched_stats(w->s, &st);
@@ -301,7 +403,10 @@ static void run(uint64_t seed, int n_steps, struct sum *sum)
     sum->st.loads += st.loads;
     sum->forks += w->forks;
     sum->accepted += w->accepted;
+    sum->moved += w->moved;
     sum->fetched += w->fetched;
+    sum->ahead += w->n_ahead;
+    sum->wasted += w->n_wasted;
     sum->ops += w->ops;
     CHECK_INT(st.blocks_used, 0);
     CHECK_INT(st.running + st.waiting, 0);
@@ -335,6 +440,9 @@ TEST(random_traffic_ends_exactly_once_with_the_text_of_a_lone_run)
     CHECK(sum.st.loads > 1000);
     CHECK(sum.fetched > 500);
     CHECK(sum.accepted > 10000);
+    CHECK(sum.moved > 1000); /* paths beside the first */
+    CHECK(sum.ahead > 10000);
+    CHECK(sum.wasted > 1000);
     CHECK(sum.st.draft_rows > (uint64_t)sum.accepted * 5 / 4); /* many were wrong */
 }
 

@@ -1,0 +1,11 @@
+/* half.h - numbers in 16 bits, as model files and stored vectors keep them: IEEE 754 binary16 and bfloat16. Pure. */
+#ifndef DEJA_BASE_HALF_H
+#define DEJA_BASE_HALF_H
+#include <stdint.h>
+
+float f16_to_f32(uint16_t h);
+uint16_t f32_to_f16(float f); /* nearest even; overflow becomes infinity, NaN stays NaN */
+float bf16_to_f32(uint16_t h);
+uint16_t f32_to_bf16(float f); /* nearest even; NaN stays NaN */
+
+#endif

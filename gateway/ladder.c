@@ -1,0 +1,293 @@
+/* ladder.c - see ladder.h. */
+#include "gateway/ladder.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "gateway/body_edit.h"
+#include "gateway/fallback.h"
+#include "gateway/model_rules.h"
+#include "gateway/reply.h"
+#include "gateway/series.h"
+#include "gateway/ticket.h"
+
+enum { ANSWER_BYTES_MAX = 1 << 20, REFUSED_WAIT_MS = 1000 };
+
+struct ladder {
+    struct ending first; /* what the riders are told when no step helps */
+    const char *step;    /* static; NULL = none has served yet */
+    bool pending;        /* the call is being cancelled, then the next step begins */
+    int n_fallbacks;     /* asked so far */
+    struct str model;    /* of the last one; borrowed from the ticket's rules */
+    struct cache_key key;
+    bool keyed, looked;
+    struct cache_lookup *lookup;
+};
+
+void ladder_free(struct ladder *l)
+{
+    if (!l) return;
+    cache_find_cancel(l->lookup);
+    if (l->keyed) cache_key_fini(&l->key);
+    ending_fini(&l->first);
+    mem_free(l);
+}
+
+const struct cache_key *ladder_key(const struct ticket *t)
+{
+    const struct ladder *l = t->ladder;
+    if (!l || !l->n_fallbacks) return t->keyed ? &t->key : NULL;
+    return l->keyed ? &l->key : NULL;
+}
+
+static const char *step_of(const struct ticket *t)
+{
+    if (t->ladder && t->ladder->step) return t->ladder->step;
+    return t->moved ? "elsewhere" : NULL;
+}
+
+void ladder_describe(struct exchange *x)
+{
+    if (!x->ticket) return;
+    x->out.queued_us = x->ticket->queued_us;
+    if (x->out.degraded) return;
+    x->out.degraded = step_of(x->ticket);
+    if (!x->out.degraded || strcmp(x->out.degraded, "fallback")) return;
+    model_rules_unref(x->served_rules);
+    x->served_rules = model_rules_ref(x->ticket->rules);
+    x->out.served_by = x->ticket->ladder->model;
+}
+
+/* Somebody who has received nothing yet; its request is asked again for the others too, which are equal to it. */
+static struct exchange *waiting_rider(const struct ticket *t)
+{
+    struct exchange *x = t->riders;
+    while (x && (x->streaming || !x->r))
+        x = x->rider_next;
+    return x;
+}
+
+/* --- fallback */
+static void count_fallback(const struct ticket *t, struct str model)
+{
+    struct buf labels;
+    buf_init(&labels, 1024);
+    metrics_label(&labels, "model", model);
+    metric_add(metrics_get(t->gw->metrics, METRIC_COUNTER, "deja_fallback_total",
+                           labels.p ? labels.p : "",
+                           "requests asked of a fallback model, by that model", 0, 0),
+               1);
+    buf_fini(&labels);
+}
+
+static void take_key(struct ticket *t, struct exchange *x)
+{
+    struct ladder *l = t->ladder;
+    struct cache_scope scope = {
+        .tenant = str_of(x->tenant), .ns = str_of(x->controls.ns), .model = l->model};
+    if (l->keyed) cache_key_fini(&l->key);
+    l->keyed = t->keyed && cache_key_make(t->gw->cache, &x->req, &scope, &l->key) == OK;
+}
+
+static bool ask_fallback(struct ticket *t, struct exchange *x, struct str model)
+{
+    struct buf body, value;
+    struct str from = x->body_edited ? buf_view(&x->body) : http_req_body(x->r);
+    buf_init(&body, t->gw->o.body_bytes_max + 64 * 1024);
+    buf_init(&value, 8192);
+    json_write_string(&value, model);
+    struct body_edit edit = {.name = "model", .value = buf_view(&value), .add = true};
+    bool good = body_edit(&body, from, &edit, 1) == OK;
+    if (good) {
+        ticket_forget_answer(t);
+        t->ladder->model = model;
+        t->ladder->step = "fallback";
+        take_key(t, x);
+        count_fallback(t, model);
+        ticket_call(t, x, model, buf_view(&body));
+    }
+    buf_fini(&value);
+    buf_fini(&body);
+    return good;
+}
+
+static bool next_fallback(struct ticket *t, struct exchange *x)
+{
+    struct ladder *l = t->ladder;
+    for (;;) {
+        struct str model = fallback_of(t->rules->fallbacks, x->model, l->n_fallbacks);
+        if (!model.p || x->batch) return false;
+        l->n_fallbacks++;
+        if (upstreams_serve(t->gw->upstreams, model) && ask_fallback(t, x, model)) return true;
+    }
+}
+
+/* --- stale */
+/* Seconds past its lifetime that x puts up with; a batch can wait for a fresh one. Who asked for a fresh answer gets a stale one only if
+ * it said so. */
+static int64_t stale_allowed(const struct exchange *x)
+{
+    const struct controls *c = &x->controls;
+    if (x->batch) return 0;
+    if (c->stale_if_error_s >= 0) return c->stale_if_error_s;
+    return c->skip_lookup || c->bypass ? 0 : x->knobs.stale_if_error_s;
+}
+
+static bool may_have(const struct exchange *x, const struct cache_found *f)
+{
+    const struct controls *c = &x->controls;
+    bool exact = f->result == CACHE_EXACT;
+    if (f->stale_s > stale_allowed(x) || (c->skip_lookup && c->stale_if_error_s < 0)) return false;
+    if (!exact && (c->skip_semantic || f->similarity < c->threshold_min)) return false;
+    if (c->max_age_s < 0) return true;
+    return f->age_s <= c->max_age_s ||
+           (c->stale_if_error_s > 0 && f->age_s - c->max_age_s <= c->stale_if_error_s);
+}
+
+static void serve_found(struct ticket *t, struct exchange *x, const struct cache_found *f)
+{
+    char reason[64];
+    bool stale = f->stale_s > 0;
+    x->out.cache = stale ? "stale" : f->result == CACHE_EXACT ? "exact" : "semantic";
+    x->out.degraded = stale ? "stale" : NULL;
+    x->out.age_s = f->age_s;
+    x->out.stale_s = f->stale_s;
+    x->upstream_us = clock_us() - t->started_us;
+    x->out.similarity = f->similarity;
+    snprintf(x->out.entry, sizeof x->out.entry, "%s", f->entry_id);
+    snprintf(reason, sizeof reason, "%s%.50s", stale ? "stale:" : "", f->reason);
+    outcome_reason(&x->out, reason);
+    ticket_send_answer(t, x, f->answer);
+}
+
+static void finish(struct ticket *t);
+
+static void on_found(void *arg, const struct cache_found *f)
+{
+    struct ticket *t = arg;
+    t->ladder->lookup = NULL;
+    t->busy = true;
+    for (struct exchange *x = t->riders, *next; x && f->result != CACHE_MISS; x = next) {
+        next = x->rider_next;
+        if (!x->streaming && may_have(x, f)) serve_found(t, x, f);
+    }
+    finish(t);
+    t->busy = false;
+    ticket_settle(t);
+}
+
+static bool look_up(struct ticket *t, struct exchange *leader)
+{
+    struct ladder *l = t->ladder;
+    int64_t most = 0;
+    bool semantic = false;
+    for (const struct exchange *x = t->riders; x; x = x->rider_next) {
+        int64_t s = x->streaming ? 0 : stale_allowed(x);
+        if (s > most) most = s;
+        semantic |= s > 0 && !x->controls.skip_semantic && x->req.kind == OPENAI_CHAT;
+    }
+    if (l->looked || !t->keyed || !most) return false;
+    l->looked = true;
+    struct cache_lookup_options o = {
+        .skip_semantic = !semantic, .max_age_s = -1, .stale_s = most, .knobs = &leader->knobs};
+    l->lookup = cache_find(t->gw->cache, &t->key, &o, on_found, t);
+    return true;
+}
+
+/* --- canned */
+/* A client that asked for a form, or for several answers, would stumble over a sentence; a line of a batch is tried again. */
+static bool takes_canned(const struct exchange *x)
+{
+    struct str form = json_member_str(json_object_get(x->req.body, "response_format"), "type");
+    return !x->batch && !x->streaming && x->req.n <= 1 && (!form.n || str_eqz(form, "text"));
+}
+
+static bool canned_answer(const struct ticket *t, const struct exchange *x, struct openai_answer *a)
+{
+    struct buf json;
+    struct errmsg why = {0};
+    bool chat = t->kind == OPENAI_CHAT;
+    buf_init(&json, ANSWER_BYTES_MAX);
+    buf_printf(&json, "{\"id\":\"%s-canned\",\"object\":\"%s\",\"created\":%lld,\"model\":",
+               chat ? "chatcmpl" : "cmpl", chat ? "chat.completion" : "text_completion",
+               (long long)clock_wall_s());
+    json_write_string(&json, x->model);
+    buf_z(&json, chat
+                     ? ",\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":"
+                     : ",\"choices\":[{\"index\":0,\"text\":");
+    json_write_string(&json, str_of(t->gw->canned));
+    buf_z(&json, chat ? "},\"finish_reason\":\"stop\"}]," : ",\"finish_reason\":\"stop\"}],");
+    buf_z(&json, "\"usage\":{\"prompt_tokens\":0,\"completion_tokens\":0,\"total_tokens\":0}}");
+    bool good = openai_answer_parse(a, t->kind, buf_view(&json), &why) == OK;
+    if (!good) log_limited(LOG_ERROR, "gateway", "the canned answer cannot be given: %s", why.text);
+    buf_fini(&json);
+    return good;
+}
+
+static void serve_canned(struct ticket *t, struct exchange *x)
+{
+    struct openai_answer a;
+    if (!t->gw->canned || !takes_canned(x) || !canned_answer(t, x, &a)) return;
+    x->out.degraded = "canned";
+    x->upstream_us = t->ended_us - t->started_us;
+    outcome_reason(&x->out, "canned");
+    ticket_send_answer(t, x, &a);
+    openai_answer_fini(&a);
+}
+
+/* --- the steps */
+static void finish(struct ticket *t)
+{
+    struct ladder *l = t->ladder;
+    t->ended_us = clock_us();
+    ticket_each(t, serve_canned);
+    l->step = "refused";
+    if (l->first.kind == ENDING_ERROR && !l->first.retry_ms) l->first.retry_ms = REFUSED_WAIT_MS;
+    ending_tell(&l->first, t);
+}
+
+static void climb(struct ticket *t)
+{
+    struct exchange *x = waiting_rider(t);
+    if (x && next_fallback(t, x)) return;
+    t->ladder->step = NULL;
+    t->moved = false;
+    if (!x || !look_up(t, x)) finish(t);
+}
+
+void ladder_next(struct ticket *t, struct ending *e)
+{
+    ticket_unlist(t);
+    if (!t->ladder && !e->degrades) {
+        ending_tell(e, t);
+        return;
+    }
+    if (!t->ladder) {
+        t->ladder = xcalloc(1, sizeof *t->ladder);
+        t->ladder->first = *e;
+        *e = (struct ending){0};
+    }
+    ending_fini(e); /* of a fallback: the first is what is told */
+    if (t->call) {
+        t->ladder->pending = true;
+        call_cancel(t->call);
+    } else {
+        climb(t);
+    }
+}
+
+bool ladder_waits(const struct ticket *t)
+{
+    return t->ladder && t->ladder->pending;
+}
+
+bool ladder_call_over(struct ticket *t)
+{
+    if (!t->ladder || !t->ladder->pending) return false;
+    t->ladder->pending = false;
+    climb(t);
+    return true;
+}
