@@ -13,7 +13,7 @@ static enum err check_line(struct str *of, struct str line, struct errmsg *e)
                        STR_ARG(line));
     bool good = str_find_char(line, '=') > 0 && str_next(&rest, '=', &model);
     *of = model = str_trim(model);
-    good = good && model.n && str_trim(rest).n;
+    good = good && model.n && str_trim(rest).n && !str_ends(rest, STR(","));
     while (good && str_next(&rest, ',', &other)) {
         other = str_trim(other);
         n++;

@@ -92,8 +92,9 @@ static void take_key(struct ticket *t, struct exchange *x)
     l->keyed = t->keyed && cache_key_make(t->gw->cache, &x->req, &scope, &l->key) == OK;
 }
 
-static bool ask_fallback(struct ticket *t, struct exchange *x, struct str model)
+static bool ask_fallback(struct ticket *t, struct exchange *x)
 {
+    struct str model = t->ladder->model;
     struct buf body, value;
     struct str from = x->body_edited ? buf_view(&x->body) : http_req_body(x->r);
     buf_init(&body, t->gw->o.body_bytes_max + 64 * 1024);
@@ -103,15 +104,66 @@ static bool ask_fallback(struct ticket *t, struct exchange *x, struct str model)
     bool good = body_edit(&body, from, &edit, 1) == OK;
     if (good) {
         ticket_forget_answer(t);
-        t->ladder->model = model;
-        t->ladder->step = "fallback";
-        take_key(t, x);
         count_fallback(t, model);
         ticket_call(t, x, model, buf_view(&body));
     }
     buf_fini(&value);
     buf_fini(&body);
     return good;
+}
+
+/* --- what is stored of a fallback */
+/* Who asked for a fresh answer, or for one that is younger or nearer, is not served from the store. */
+static bool takes_stored(const struct exchange *x, const struct cache_found *f)
+{
+    const struct controls *c = &x->controls;
+    if (c->skip_lookup || c->bypass) return false;
+    if (!f) return true;
+    if (c->max_age_s >= 0 && f->age_s > c->max_age_s) return false;
+    return f->result == CACHE_EXACT || (!c->skip_semantic && f->similarity >= c->threshold_min);
+}
+
+static void climb(struct ticket *t);
+static void serve_found(struct ticket *t, struct exchange *x, const struct cache_found *f);
+
+static void on_stored(void *arg, const struct cache_found *f)
+{
+    struct ticket *t = arg;
+    struct ladder *l = t->ladder;
+    l->lookup = NULL;
+    t->busy = true;
+    for (struct exchange *x = t->riders, *next; x && f->result != CACHE_MISS; x = next) {
+        next = x->rider_next;
+        if (!x->streaming && takes_stored(x, f)) serve_found(t, x, f);
+    }
+    struct exchange *x = waiting_rider(t);
+    if (!x) {
+        t->ended = true;
+        t->ended_us = clock_us();
+    } else if (!ask_fallback(t, x)) {
+        climb(t);
+    }
+    t->busy = false;
+    ticket_settle(t);
+}
+
+/* The same question may have been answered by the fallback before. */
+static bool look_for_stored(struct ticket *t, struct exchange *leader)
+{
+    struct ladder *l = t->ladder;
+    bool any = false, semantic = false;
+    for (const struct exchange *x = t->riders; x; x = x->rider_next) {
+        if (x->streaming || !takes_stored(x, NULL)) continue;
+        any = true;
+        semantic |= !x->controls.skip_semantic && x->req.kind == OPENAI_CHAT;
+    }
+    if (!any || !l->keyed) return false;
+    struct cache_lookup_options o = {.skip_semantic = !semantic,
+                                     .threshold_min = leader->controls.threshold_min,
+                                     .max_age_s = -1,
+                                     .knobs = &leader->knobs};
+    l->lookup = cache_find(t->gw->cache, &l->key, &o, on_stored, t);
+    return true;
 }
 
 static bool next_fallback(struct ticket *t, struct exchange *x)
@@ -121,7 +173,11 @@ static bool next_fallback(struct ticket *t, struct exchange *x)
         struct str model = fallback_of(t->rules->fallbacks, x->model, l->n_fallbacks);
         if (!model.p || x->batch) return false;
         l->n_fallbacks++;
-        if (upstreams_serve(t->gw->upstreams, model) && ask_fallback(t, x, model)) return true;
+        if (!upstreams_serve(t->gw->upstreams, model)) continue;
+        l->model = model;
+        l->step = "fallback";
+        take_key(t, x);
+        if (look_for_stored(t, x) || ask_fallback(t, x)) return true;
     }
 }
 
@@ -152,7 +208,7 @@ static void serve_found(struct ticket *t, struct exchange *x, const struct cache
     char reason[64];
     bool stale = f->stale_s > 0;
     x->out.cache = stale ? "stale" : f->result == CACHE_EXACT ? "exact" : "semantic";
-    x->out.degraded = stale ? "stale" : NULL;
+    x->out.degraded = stale ? "stale" : NULL; /* else ladder_describe says it */
     x->out.age_s = f->age_s;
     x->out.stale_s = f->stale_s;
     x->upstream_us = clock_us() - t->started_us;

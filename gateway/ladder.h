@@ -1,6 +1,7 @@
 /* ladder.h - what is tried, one step after the other, when a ticket's call has brought no answer and nothing has reached a client:
  *   elsewhere  the same model at another upstream (call.h does it; this only names it)
- *   fallback   another model, by the option `fallback`; its answer is stored under its own key or not at all
+ *   fallback   another model, by the option `fallback`: what is stored of it, as if it had been asked for, else its own answer, which is
+ *              stored under its own key or not at all
  *   stale      a stored answer past its lifetime, within what the request and the knob stale_if_error_s allow; semantic ones pass the
  *              same chain of guards as ever
  *   canned     the text of canned_answer_file, never stored

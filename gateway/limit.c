@@ -25,6 +25,7 @@ static bool decide(struct exchange *x, const struct limit_verdict *v)
     struct limit_claim *c = x->limit;
     note_time(c, x->gw);
     limit_tell(x, v);
+    c->tokens = v->tokens;
     if (v->allowed) return true;
     limit_refuse(x, c, v);
     x->limit = NULL;

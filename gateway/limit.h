@@ -16,17 +16,21 @@ struct limit_claim {
     int64_t prompt_tokens;
     struct prompt_reader *reader; /* that counted them, for the answer too; NULL = estimated */
     struct limit_amounts reserved;
+    struct limit_view tokens; /* as told at the door */
     uint64_t from_us; /* at the door since */
 };
 
 /* Tells the client its limits; a refusal is the whole reply. (limit_tell.c) */
 void limit_tell(struct exchange *x, const struct limit_verdict *v);
+/* x is answered from the cache, before its reply begins: what was reserved beyond what that costs is left again. */
+void limit_tell_hit(struct exchange *x);
 void limit_refuse(struct exchange *x, const struct limit_claim *c, const struct limit_verdict *v);
 void limit_claim_free(struct limit_claim *c); /* after its hold is gone */
 /* The client has left: what was asked for is given back when it comes. */
 void limit_leave(struct exchange *x);
 /* The end of a request whose claim no ticket took over: nothing was computed for it; a hit costs what limit_hit_tokens says. */
 void limit_end(struct exchange *x);
+double limit_hit_tokens(const struct limit_claim *c, const struct openai_usage *u);
 /* The leader's claim is the call's: whoever reads the answer, it is paid by the upstream call. */
 void limit_pass_to_ticket(struct exchange *x, struct ticket *t);
 /* The upstream's answer is there, or a stream is complete and not taken from its collector yet; a may be NULL. Each settles t's claim

@@ -30,6 +30,11 @@ static void settle(struct limit_claim *c, struct limit_amounts used, double save
     limit_claim_free(c);
 }
 
+double limit_hit_tokens(const struct limit_claim *c, const struct openai_usage *u)
+{
+    return c->plan.hit_tokens && u->known ? (double)(u->prompt_tokens + u->completion_tokens) : 0;
+}
+
 void limit_end(struct exchange *x)
 {
     struct limit_claim *c = x->limit;
@@ -53,8 +58,7 @@ void limit_end(struct exchange *x)
         return;
     }
     bool saved = x->usage.known && (x->out.age_s >= 0 || !strcmp(x->out.cache, "coalesced"));
-    double tokens = (double)(x->usage.prompt_tokens + x->usage.completion_tokens);
-    struct limit_amounts used = {.tokens = saved && c->plan.hit_tokens ? tokens : 0};
+    struct limit_amounts used = {.tokens = saved ? limit_hit_tokens(c, &x->usage) : 0};
     settle(c, used, saved ? cost_of(&c->plan, &x->usage) : 0);
 }
 

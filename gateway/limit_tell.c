@@ -49,7 +49,7 @@ static void set_view(struct exchange *x, const struct limit_view *v, const struc
     n->set_reset(x, n->reset, v->full_ms);
 }
 
-void limit_tell(struct exchange *x, const struct limit_verdict *v)
+static const struct names *names_of(const struct exchange *x)
 {
     static const struct names names[2][2] = {
         {{"x-ratelimit-limit-requests", "x-ratelimit-remaining-requests",
@@ -60,10 +60,26 @@ void limit_tell(struct exchange *x, const struct limit_verdict *v)
           "anthropic-ratelimit-requests-reset", set_moment},
          {"anthropic-ratelimit-tokens-limit", "anthropic-ratelimit-tokens-remaining",
           "anthropic-ratelimit-tokens-reset", set_moment}}};
-    const struct names *n = names[x->door == &door_messages];
+    return names[x->door == &door_messages];
+}
+
+void limit_tell(struct exchange *x, const struct limit_verdict *v)
+{
+    const struct names *n = names_of(x);
     x->limited = true;
     set_view(x, &v->requests, &n[0]);
     set_view(x, &v->tokens, &n[1]);
+}
+
+void limit_tell_hit(struct exchange *x)
+{
+    const struct limit_claim *c = x->limit;
+    if (!c || !x->limited || c->tokens.limit <= 0) return;
+    struct limit_view v = c->tokens;
+    double back = c->reserved.tokens - limit_hit_tokens(c, &x->usage), gone = v.limit - v.left;
+    v.left = fmin(v.limit, v.left + back);
+    if (gone > 0) v.full_ms = (int64_t)((double)v.full_ms * (v.limit - v.left) / gone);
+    set_view(x, &v, &names_of(x)[1]);
 }
 
 static void set_retry(struct exchange *x, int64_t retry_ms)

@@ -6,6 +6,7 @@
 #include "gateway/coalesce.h"
 #include "gateway/follow.h"
 #include "gateway/judge.h"
+#include "gateway/limit.h"
 #include "gateway/near.h"
 #include "gateway/pipeline.h"
 #include "gateway/reply.h"
@@ -41,6 +42,7 @@ static void hit(struct exchange *x, const struct cache_found *f)
     x->out.cache = f->result == CACHE_EXACT ? "exact" : "semantic";
     x->out.age_s = f->age_s;
     x->usage = f->answer->usage;
+    limit_tell_hit(x);
     if (f->result == CACHE_SEMANTIC) shadow_offer(x->gw->shadows, x, f);
     if (!x->req.stream) {
         if (f->json.p && !x->door)

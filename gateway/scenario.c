@@ -107,6 +107,11 @@ static enum err check_values(int word, struct str values, struct errmsg *e)
     return OK;
 }
 
+static bool is_name(struct str s)
+{
+    return s.n && !is_sign(*s.p) && !str_eqz(s, "->") && !str_eqz(s, "when") && !str_eqz(s, "and");
+}
+
 static enum err read_condition(struct condition *c, struct str *rest, struct errmsg *e)
 {
     struct str name = {0}, sign = {0}, value = {0};
@@ -125,17 +130,12 @@ static enum err read_condition(struct condition *c, struct str *rest, struct err
     if (!next_token(rest, &value)) return bad(e, sign, "a value after it");
     if (c->word >= 0) {
         c->values = value;
-        if (is_sign(*value.p) || str_eqz(value, "->")) return bad(e, value, "a word");
+        if (!is_name(value)) return bad(e, value, "a word");
         return check_values(c->word, value, e);
     }
     if (str_to_i64(value, 0, INT64_MAX / 2, &c->value) != OK)
         return bad(e, value, "a whole number");
     return OK;
-}
-
-static bool is_name(struct str s)
-{
-    return s.n && !is_sign(*s.p) && !str_eqz(s, "->") && !str_eqz(s, "when") && !str_eqz(s, "and");
 }
 
 static enum err read_rule(struct rule *r, struct str line, struct errmsg *e)

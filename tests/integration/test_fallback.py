@@ -91,6 +91,34 @@ class Fallback(Ladder):
         s, h, third = self.ask(q, model="small")
         self.assertEqual((h["x-deja-cache"], content(third)), ("exact", content(first)))
 
+    def test_what_is_stored_of_a_fallback_is_served_before_it_is_asked(self):
+        for stream in (False, True):
+            q = unique()
+            self.a.fail = "500"
+            s, h, first = self.ask(q, stream=stream)
+            self.assertEqual((s, h["x-deja-cache"], self.b.count(q)), (200, "miss", 1))
+            asked = self.metric("deja_fallback_total", 'model="small"')
+            for again in (False, True):
+                s, h, body = self.ask(q, stream=again)
+                self.assertEqual((s, h["x-deja-cache"], h["x-deja-degraded"], h["x-deja-served-by"]), (200, "exact", "fallback", "fallback; model=small"))
+                self.assertEqual(streamed(body) if again else content(body), streamed(first) if stream else content(first))
+            self.assertEqual((self.b.count(q), self.metric("deja_fallback_total", 'model="small"')), (1, asked))
+            self.assertEqual(self.ask(q, {"Cache-Control": "no-cache"})[1]["x-deja-cache"], "bypass")
+            self.assertEqual(self.b.count(q), 2)                                                  # who wants a fresh answer gets one
+            self.a.fail = None
+            self.assertEqual(self.ask(q)[1].get("x-deja-degraded"), None)
+
+    def test_everybody_who_waited_gets_what_is_stored_or_what_he_wished(self):
+        q = unique()
+        s, h, body = self.ask(q, model="small")
+        self.a.fail, self.a.hold = "503", 0.5
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            answers = list(pool.map(lambda i: self.ask(q, {"Cache-Control": "max-age=0"} if i == 3 else None, stream=i % 2 == 0), range(6)))
+        self.assertEqual({(s, h["x-deja-degraded"]) for s, h, _ in answers}, {(200, "fallback")})
+        self.assertEqual([h["x-deja-cache"] == "exact" for _, h, _ in answers], [i != 3 for i in range(6)])
+        self.assertEqual(streamed(answers[0][2]), content(body))
+        self.assertEqual(self.b.count(q), 2)
+
     def test_later_requests_do_not_join_a_fallback_under_way(self):
         q = unique()
         self.a.fail = "500"

@@ -223,11 +223,14 @@ class Limits(unittest.TestCase):
         self.ask("hit me")
         until(lambda: self.status()["tokens"] == 8, 5)
         for _ in range(3):
-            self.assertEqual(self.ask("hit me")[1]["x-deja-cache"], "exact")
+            h = self.ask("hit me")[1]
+            self.assertEqual(h["x-deja-cache"], "exact")
+            self.assertGreaterEqual(int(h["x-ratelimit-remaining-tokens"]), 10000 - 8)           # what was reserved is told as left again
+            self.assertRegex(h["x-ratelimit-reset-tokens"], r"^\d+ms$")
         until(lambda: self.status()["tokens/min"] <= 8, 5, "the hits' refunds")
         self.assertEqual((self.status()["tokens"], self.status()["requests"]), (8, 4))
         self.set("limit_hit_tokens", "yes")
-        self.ask("hit me")
+        self.assertLess(int(self.ask("hit me")[1]["x-ratelimit-remaining-tokens"]), 10000)
         until(lambda: self.status()["tokens"] == 16, 5, "a hit that costs")
 
     def test_equal_requests_in_flight_pay_once(self):
@@ -444,7 +447,7 @@ class Counted(unittest.TestCase):
             status, h, body = ask(rig.port, text)
             self.assertEqual(status, 200, body)
             return 100000000 - int(h["x-ratelimit-remaining-tokens"]) == json.loads(body)["usage"]["prompt_tokens"] + 8
-        until(lambda: is_exact("Hello there"), 20, "the engine's tokenizer is known")
+        until(lambda: is_exact(f"Hello there at {time.time()}"), 20, "the engine's tokenizer is known")
         for text in ("What does it cost, 3.50 or 4?", "你好，怎么重置密码？", "word " * 80):
             self.assertTrue(is_exact(text), text)
         h = ask(rig.port, "x " * 20000)[1]                  # read on a worker; more than the engine takes, but not more than the limit

@@ -64,6 +64,7 @@ TEST(what_is_wrong_in_a_line_is_said_with_its_number)
                   "line 2: \"None\": expected no other line, ; or comment beside it: none stands "
                   "alone"},
                  {"none\na=b", "line 1: \"none\": expected no other line"},
+                 {"a=b,", "line 1: \"a=b,\": expected model=other,third"},
                  {"a=b\nc", "line 2: \"c\": expected model=other,third"},
                  {"a=b\nc=c", "line 2: c is its own fallback"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -114,6 +114,7 @@ TEST(what_is_wrong_in_a_rule_is_named_with_its_line)
                  {"m when class!=batch|bulk -> x", "\"bulk\": expected online or batch"},
                  {"m when load > 1 and class = on -> x", "\"on\": expected online or batch"},
                  {"m when class > online -> x", "\">\": expected = or !="},
+                 {"m when tenant = and -> x", "\"and\": expected a word"},
                  {"m when tenant = a|b| -> x", "\"a|b|\": expected a word on each side of |"},
                  {"m when tenant = a||b -> x", "\"a||b\": expected a word on each side of |"},
                  {"m when tenant != |a -> x", "\"|a\": expected a word on each side of |"},
