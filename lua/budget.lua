@@ -41,24 +41,31 @@ local function budget_rank(prefix, ns, uses, f, bytes)
   return clock + math.min(uses, 1000) * saved_by(f) / bytes
 end
 
--- f: the entry's fields, sz (bytes) among them
+-- kind: b or p. What has come to nothing is not kept, nor the clock of a namespace where nothing may go.
+local function budget_count(prefix, kind, ns, bytes)
+  local use = prefix .. 'use'
+  if redis.call('HINCRBY', use, kind .. ':' .. ns, bytes) > 0 then return end
+  redis.call('HDEL', use, kind .. ':' .. ns)
+  if kind == 'b' then redis.call('HDEL', use, 'c:' .. ns) end
+end
+
+-- f: the entry's fields, sz (bytes) among them. One that ran out and comes again may be counted still.
 local function budget_in(prefix, id, f)
   local ns = f.ns or ''
   if f.pin == '1' then
-    redis.call('HINCRBY', prefix .. 'use', 'p:' .. ns, f.sz)
-    return
+    budget_count(prefix, 'p', ns, f.sz)
+  elseif redis.call('ZADD', prefix .. 'w:' .. ns, budget_rank(prefix, ns, 1, f, f.sz), id .. ':' .. f.sz) == 1 then
+    budget_count(prefix, 'b', ns, f.sz)
   end
-  redis.call('ZADD', prefix .. 'w:' .. ns, budget_rank(prefix, ns, 1, f, f.sz), id .. ':' .. f.sz)
-  redis.call('HINCRBY', prefix .. 'use', 'b:' .. ns, f.sz)
 end
 
 local function budget_out(prefix, id, f)
   local ns = f.ns or ''
   if not f.sz then return end
   if f.pin == '1' then
-    redis.call('HINCRBY', prefix .. 'use', 'p:' .. ns, -f.sz)
+    budget_count(prefix, 'p', ns, -f.sz)
   elseif redis.call('ZREM', prefix .. 'w:' .. ns, id .. ':' .. f.sz) == 1 then
-    redis.call('HINCRBY', prefix .. 'use', 'b:' .. ns, -f.sz)
+    budget_count(prefix, 'b', ns, -f.sz)
   end
 end
 

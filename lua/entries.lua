@@ -26,8 +26,12 @@
 local FORGET_AT_ONCE = 1000
 local ENDLESS_S = 2 ^ 39 -- a time to live or an expiry from here on has no end: no EXPIRE, so that no volatile-* policy evicts the key
 
+local RAN_OUT_AT_ONCE = 1000
+
+-- What ran out leaves the list on the way, some at a time: a great many may have on one day.
 local function add_until(key, id, expires, now)
-  redis.call('ZREMRANGEBYSCORE', key, '-inf', '(' .. now)
+  local out = redis.call('ZCOUNT', key, '-inf', '(' .. now)
+  if out > 0 then redis.call('ZREMRANGEBYRANK', key, 0, math.min(out, RAN_OUT_AT_ONCE) - 1) end
   redis.call('ZADD', key, expires, id)
   local last = math.floor(tonumber(redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]))
   if last >= ENDLESS_S then

@@ -2,21 +2,22 @@
 -- wrote never. Storing an entry makes room for it; gateways sweep besides, as after the knob was lowered.
 --
 -- deja_evict KEYS {ns}  ARGV max
---     Deletes at most max entries of namespaces that take more than they may. Reply: how many.
+--     Looks at some namespaces: forgets what ran out there, and deletes at most max entries where they take more than they may. Reply: how many.
 -- deja_used KEYS {ns}  ARGV [id times]...
 --     These entries were served. Reply: how many of them are there.
 
 do
-  local SAMPLE = 20
+  local SAMPLE, GLANCE = 20, 4 -- members; the second at each entry that is stored: then a quarter at most has run out
+  local FIELDS_A_CALL = 64     -- of use, drawn at random: there may be as many namespaces as clients name
 
-  -- Entries that ran out are still counted: some are looked at each time, as Redis itself does it.
-  local function drop_expired(prefix, ns)
+  -- Entries that ran out, or came again with another size, are still counted: some are looked at each time, as Redis itself does it.
+  local function drop_expired(prefix, ns, n)
     local key, gone = prefix .. 'w:' .. ns, 0
-    for _, member in ipairs(redis.call('ZRANDMEMBER', key, SAMPLE)) do
+    for _, member in ipairs(redis.call('ZRANDMEMBER', key, n)) do
       local id, bytes = string.match(member, '^(%x+):(%d+)$')
-      if not id or redis.call('EXISTS', prefix .. 'e:' .. id) == 0 then
+      if not id or redis.pcall('HGET', prefix .. 'e:' .. id, 'sz') ~= bytes then
         redis.call('ZREM', key, member)
-        redis.call('HINCRBY', prefix .. 'use', 'b:' .. ns, -(tonumber(bytes) or 0))
+        budget_count(prefix, 'b', ns, -(tonumber(bytes) or 0))
         gone = gone + 1
       end
     end
@@ -29,18 +30,19 @@ do
   end
 
   budget_enforce = function(prefix, ns, max)
+    drop_expired(prefix, ns, GLANCE) -- also where there is no budget: the list must not outgrow what is there
     local tag = string.match(prefix, '{([^{}]+)}')
     local budget = tonumber((config_effective('{' .. tag .. '}:config', 'ns:' .. ns, 'redis_bytes_max'))) or 0
     if budget == 0 then return 0 end
     local gone = 0
     while gone < max and bytes_of(prefix, ns) > budget do
-      if drop_expired(prefix, ns) * 4 < SAMPLE then
+      if drop_expired(prefix, ns, SAMPLE) * 4 < SAMPLE then
         local popped = redis.call('ZPOPMIN', prefix .. 'w:' .. ns)
         if #popped == 0 then break end
         local id, bytes = string.match(popped[1], '^(%x+):(%d+)$')
-        redis.call('HINCRBY', prefix .. 'use', 'b:' .. ns, -tonumber(bytes))
         redis.call('HSET', prefix .. 'use', 'c:' .. ns, popped[2])
-        local n, part = remove_entry(prefix, id)
+        budget_count(prefix, 'b', ns, -(tonumber(bytes) or 0))
+        local n, part = remove_entry(prefix, id or '')
         if n > 0 then tell(prefix, nil, 'op', 'del', 'id', id, 'part', part, 'src', '') end
       end
       gone = gone + 1
@@ -53,8 +55,12 @@ do
     if #keys ~= 1 or not prefix then return bad('deja_evict needs 1 key that names the key space, as in {deja}') end
     if not max then return bad('deja_evict: max must be from 1 to 10000') end
     local gone = 0
-    for _, field in ipairs(redis.call('HKEYS', prefix .. 'use')) do
-      if string.sub(field, 1, 2) == 'b:' and gone < max then gone = gone + budget_enforce(prefix, string.sub(field, 3), max - gone) end
+    for _, field in ipairs(redis.call('HRANDFIELD', prefix .. 'use', FIELDS_A_CALL)) do
+      local ns = string.match(field, '^b:(.*)$')
+      if ns then
+        drop_expired(prefix, ns, SAMPLE)
+        gone = gone + budget_enforce(prefix, ns, max - gone)
+      end
     end
     return gone
   end

@@ -10,7 +10,7 @@
 -- deja_prefix_held KEYS {space}:kv  ARGV [block]...
 --     The longest beginning of these blocks that each pod was sent. Reply: pod blocks pod blocks ...
 -- deja_prefix_sent KEYS {space}:kv  ARGV pod alive_s blocks_max [block]...
---     pod was sent these blocks; of more than blocks_max the oldest are forgotten. Reply: how many are known of it.
+--     pod was sent these blocks; of more than blocks_max the oldest are forgotten, up to 10000 at a time. Reply: how many are known of it.
 -- deja_prefix_alive KEYS {space}:kv  ARGV alive_s [pod]...
 --     These pods are well. Reply: OK.
 -- deja_prefix_gone KEYS {space}:kv  ARGV pod
@@ -21,7 +21,7 @@
 do -- a chunk has room for some two hundred local names; these are of nobody else
 
 local BLOCK_TTL_S = 6 * 3600
-local BLOCKS_AT_ONCE = 4096
+local BLOCKS_AT_ONCE, FORGOTTEN_AT_ONCE = 4096, 10000
 
 local function kv_of(keys, name)
   local tag, problem = space_of(keys, name)
@@ -96,7 +96,7 @@ local function deja_prefix_sent(keys, args)
   redis.call('EXPIRE', own, BLOCK_TTL_S)
   local over = redis.call('ZCARD', own) - most
   if over > 0 then
-    local old = redis.call('ZPOPMIN', own, over)
+    local old = redis.call('ZPOPMIN', own, math.min(over, FORGOTTEN_AT_ONCE))
     for i = 1, #old, 2 do
       forget(kv, pod, old[i])
     end
@@ -127,7 +127,7 @@ end
 local function deja_prefix_drop(keys, args)
   local kv, problem = kv_of(keys, 'deja_prefix_drop')
   if not kv then return bad(problem) end
-  local max = number(args[2] or '10000', 1, 100000)
+  local max = number(args[2] or FORGOTTEN_AT_ONCE, 1, 100000)
   if not is_pod(args[1]) or not max then return bad('deja_prefix_drop: expected pod [max]') end
   local old = redis.call('ZPOPMIN', kv .. 'o:' .. args[1], max)
   for i = 1, #old, 2 do

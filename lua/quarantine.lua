@@ -62,7 +62,7 @@ do
 
   local function aside_put(prefix, id, state, n, k, by)
     local f = stored_fields(prefix .. 'e:' .. id)
-    make_room(prefix)
+    if redis.call('HEXISTS', prefix .. 'aside', id) == 0 then make_room(prefix) end
     redis.call('HSET', prefix .. 'aside', id,
                cjson.encode({s = state, at = now_s(), till = now_s() + ASIDE.TTL_S, n = n, k = k, by = by, ns = f and f.ns or ''}))
     tell(prefix, nil, 'op', 'aside', 'id', id, 'state', state)

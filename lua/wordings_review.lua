@@ -54,6 +54,7 @@ local function item_move(tag, id, ns, state, max)
   if not state then return end
   redis.call('ZADD', list_key(tag, ns, state), now_ms(), id)
   trim_list(tag, list_key(tag, ns, state), max)
+  redis.call('EXPIRE', list_key(tag, ns, state), JUDGED_TTL_S) -- no item lasts longer
   redis.call('ZADD', '{' .. tag .. '}:review:names', now_s(), ns == '' and '-' or ns)
   redis.call('ZREMRANGEBYRANK', '{' .. tag .. '}:review:names', 0, -NAMESPACES_MAX - 1)
 end
