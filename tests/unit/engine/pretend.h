@@ -2,6 +2,7 @@
  * (tests/unit/sched/fake_kv.h), and a client that remembers what it hears. */
 #ifndef DEJA_TESTS_PRETEND_H
 #define DEJA_TESTS_PRETEND_H
+#include <math.h>
 #include <stdatomic.h>
 
 #include "base/clock.h"
@@ -15,6 +16,8 @@ enum { VOCAB = 60, TEXT_MAX = 256, GENERATED = 80 /* over the reserve promised a
 struct pretend {
     struct fake_kv kv;
     _Atomic int delay_us, steps, n_rows_max, moved;
+    _Atomic int broken_at; /* rows of this position have no number among their logits; 0 = none */
+    _Atomic int right;     /* tokens of each draft, a chain, all of them right; 0 = as it comes */
 };
 
 static inline void wait_us(int us)
@@ -42,7 +45,9 @@ static inline void pretend_forward(void *arg, const struct model_batch *b, float
     fake_forward(&p->kv, &view, hash);
     for (int i = 0; i < b->n_out; i++)
         for (int v = 0; v < VOCAB; v++)
-            logits[i * VOCAB + v] = (float)(fake_mix(hash[i], v, 3) % 1000) / 100;
+            logits[i * VOCAB + v] = p->broken_at && b->pos[b->out_row[i]] == p->broken_at
+                                        ? NAN
+                                        : (float)(fake_mix(hash[i], v, 3) % 1000) / 100;
     if (p->delay_us) wait_us(p->delay_us);
     p->steps++;
     if (b->n_rows > p->n_rows_max) p->n_rows_max = b->n_rows;
@@ -64,6 +69,18 @@ static inline void pretend_move(void *arg, const struct kv_move *m, int n)
     p->moved += n;
 }
 
+/* What it says after tokens[n] when it is greedy. */
+static inline int32_t pretend_says(const int32_t *tokens, int n)
+{
+    uint64_t h = 1;
+    int best = 0;
+    for (int i = 0; i < n; i++)
+        h = fake_mix(h, tokens[i], i);
+    for (int v = 1; v < VOCAB; v++)
+        if (fake_mix(h, v, 3) % 1000 > fake_mix(h, best, 3) % 1000) best = v;
+    return best;
+}
+
 /* Right for a while, then not: the "model" is a hash, so the text ahead can be foretold. Every other draft is a tree, in which wrong nodes
  * stand before and behind the right ones. */
 static inline void pretend_draft(void *arg, const struct choice *c, const int32_t *tokens, int n,
@@ -73,20 +90,17 @@ static inline void pretend_draft(void *arg, const struct choice *c, const int32_
     struct pretend *p = arg;
     int32_t ahead[TEXT_MAX + SCHED_DRAFT_MAX];
     int depth = 0, at = DRAFT_ROOT, n_draft = (n + p->steps) % (SCHED_DRAFT_MAX + 1);
-    bool tree = (n + p->steps) % 2;
+    bool tree = (n + p->steps) % 2 && !p->right;
+    if (p->right) n_draft = p->right;
     memcpy(ahead, tokens, (size_t)n * sizeof *tokens);
     for (out->n = 0; out->n < n_draft; depth++) {
-        uint64_t h = 1;
-        for (int i = 0; i < n + depth; i++)
-            h = fake_mix(h, ahead[i], i);
-        int best = 0;
-        for (int v = 1; v < VOCAB; v++)
-            if (fake_mix(h, v, 3) % 1000 > fake_mix(h, best, 3) % 1000) best = v;
+        int32_t best = pretend_says(ahead, n + depth);
         if (tree && depth % 3 != 2 && out->n + 1 < n_draft) {
             out->token[out->n] = (best + 7) % VOCAB;
             out->parent[out->n++] = (int8_t)at;
         }
-        ahead[n + depth] = out->token[out->n] = depth % 7 == 6 ? (best + 1) % VOCAB : best;
+        ahead[n + depth] = out->token[out->n] =
+            depth % 7 == 6 && !p->right ? (best + 1) % VOCAB : best;
         out->parent[out->n] = (int8_t)at;
         at = out->n++;
     }

@@ -2,8 +2,6 @@
  * it picked is told by wait alone, in order. It fails when told to. */
 #ifndef DEJA_TESTS_PRETEND_DEVICE_H
 #define DEJA_TESTS_PRETEND_DEVICE_H
-#include <math.h>
-
 #include "tests/unit/engine/pretend.h"
 
 enum { PICKS_MAX = 128, STEPS_FLYING = 2 };
