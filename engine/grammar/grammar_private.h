@@ -46,7 +46,7 @@ struct grammar_run {
     uint32_t n_frames;
     struct config_set set[TRIE_DEPTH_MAX + 1]; /* of each depth of a walk over the trie */
     uint32_t frames_at[TRIE_DEPTH_MAX + 1];
-    struct grammar_state *trial;
+    struct grammar_state *trial, *after; /* bytes half read; what a state is about to become */
     struct mask_cache *cache;
     uint32_t *bits, *one; /* [n_words] of the largest vocabulary seen */
     int n_words;
@@ -57,8 +57,9 @@ void run_reset(struct grammar_run *r);
 /* The top of one kept stack in the work memory. */
 uint32_t run_load(struct grammar_run *r, const struct kept_frame *bottom, int depth);
 void run_load_all(struct grammar_run *r, const struct grammar_state *s, struct config_set *out);
-/* Drops what is there twice. */
+/* s becomes the alternatives of the set, or gets them too (up to STACKS_MAX in all); none is there twice. */
 void run_store(const struct grammar_run *r, const struct config_set *set, struct grammar_state *s);
+void run_append(const struct grammar_run *r, const struct config_set *set, struct grammar_state *s);
 /* Every way in which the alternatives read this byte; at most STACKS_MAX are followed (each alone can be completed). */
 void run_step(struct grammar_run *r, const struct program *p, const struct config_set *from,
               uint8_t byte, struct config_set *out);

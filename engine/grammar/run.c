@@ -15,6 +15,7 @@ struct grammar_run *grammar_run_new(size_t cache_bytes_max)
     r->frame = xcalloc(FRAMES_MAX, sizeof *r->frame);
     r->cache = mask_cache_new(cache_bytes_max ? cache_bytes_max : CACHE_BYTES);
     r->trial = xcalloc(1, sizeof *r->trial);
+    r->after = xcalloc(1, sizeof *r->after);
     run_reset(r);
     return r;
 }
@@ -25,6 +26,8 @@ void grammar_run_free(struct grammar_run *r)
     mask_cache_free(r->cache);
     mem_free(r->trial->frame);
     mem_free(r->trial);
+    mem_free(r->after->frame);
+    mem_free(r->after);
     mem_free(r->frame);
     mem_free(r->bits);
     mem_free(r->one);
@@ -72,10 +75,9 @@ static bool stored_before(const struct grammar_state *s, const struct kept_frame
     return false;
 }
 
-void run_store(const struct grammar_run *r, const struct config_set *set, struct grammar_state *s)
+void run_append(const struct grammar_run *r, const struct config_set *set, struct grammar_state *s)
 {
-    s->n_stacks = s->n_frames = 0;
-    for (int i = 0; i < set->n; i++) {
+    for (int i = 0; i < set->n && s->n_stacks < STACKS_MAX; i++) {
         const struct frame *top = &r->frame[set->config[i]];
         int depth = top->depth;
         if (s->n_frames + depth > s->cap_frames) {
@@ -89,6 +91,12 @@ void run_store(const struct grammar_run *r, const struct config_set *set, struct
         s->depth[s->n_stacks++] = depth;
         s->n_frames += depth;
     }
+}
+
+void run_store(const struct grammar_run *r, const struct config_set *set, struct grammar_state *s)
+{
+    s->n_stacks = s->n_frames = 0;
+    run_append(r, set, s);
 }
 
 /* Is an edge or call with these flags open, and what does it make of the counters? */

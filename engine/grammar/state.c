@@ -45,23 +45,37 @@ void grammar_state_copy(struct grammar_state *to, const struct grammar_state *fr
     if (to != from) copy_stacks(to, from);
 }
 
-bool grammar_accept_bytes(struct grammar_run *r, struct grammar_state *s, struct str bytes)
+/* What one kept stack becomes by reading bytes goes behind what *to holds. */
+static void follow(struct grammar_run *r, const struct program *p, const struct kept_frame *bottom,
+                   int depth, struct str bytes, struct grammar_state *to)
 {
-    const struct program *p = &s->g->program;
     struct config_set *now = &r->set[0], *next = &r->set[1];
-    run_load_all(r, s, now);
-    for (size_t i = 0; i < bytes.n; i++) {
+    run_reset(r);
+    now->config[0] = run_load(r, bottom, depth);
+    now->n = 1;
+    for (size_t i = 0; i < bytes.n && now->n; i++) {
         if (i && i % BYTES_A_TIME == 0) {
             run_store(r, now, r->trial);
             run_load_all(r, r->trial, now);
         }
         run_step(r, p, now, (uint8_t)bytes.p[i], next);
-        if (!next->n) return false;
         struct config_set *swap = now;
         now = next;
         next = swap;
     }
-    run_store(r, now, s);
+    run_append(r, now, to);
+}
+
+/* Stack by stack, as masks are made: where more ways are open than are followed at a time, one of a later stack that a mask lets through
+ * must not fall to those of an earlier one. */
+bool grammar_accept_bytes(struct grammar_run *r, struct grammar_state *s, struct str bytes)
+{
+    const struct kept_frame *at = s->frame;
+    r->after->n_stacks = r->after->n_frames = 0;
+    for (int i = 0; i < s->n_stacks; at += s->depth[i++])
+        follow(r, &s->g->program, at, s->depth[i], bytes, r->after);
+    if (!r->after->n_stacks) return false;
+    copy_stacks(s, r->after);
     return true;
 }
 

@@ -1,6 +1,6 @@
-/* Goal: a row without a number fails its choice alone, wherever in a draft it stands, and what was said of the draft before it is said, kept
- * and counted. Method: the real step thread over a pretended model, on the host and on a device that samples, whose rows of one
- * position are broken; a draft of three tokens, all right, so that the broken row is known. */
+/* Goal: a row without a number fails its choice alone, wherever in a draft it stands, and what was said of the draft before it is kept and
+ * counted. Method: the real step thread over a pretended model, on the host and on a device that samples, whose rows of one position
+ * are broken; a draft of three tokens, all right, so that the broken row is known. */
 #include "tests/unit/engine/pretend_device.h"
 
 enum { DRAFTED = 3, PROMPT = 10 };
