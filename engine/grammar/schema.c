@@ -340,6 +340,8 @@ static enum err compile_object(struct schema_build *b, const json_t *schema, str
 
 enum err schema_compile(struct schema_build *b, const json_t *schema, struct callee *out)
 {
+    b->budget->work -= WORK_A_SCHEMA;
+    if (b->budget->work <= 0) return schema_refuse(b, ERR_TOO_LARGE, "too many schemas");
     if (json_is_true(schema)) {
         *out = json_callee(RULE_VALUE);
         return OK;
@@ -351,8 +353,6 @@ enum err schema_compile(struct schema_build *b, const json_t *schema, struct cal
     if (b->depth == SCHEMA_DEPTH_MAX)
         return schema_refuse(b, ERR_TOO_LARGE, "schemas are nested deeper than %d",
                              SCHEMA_DEPTH_MAX);
-    b->budget->work -= WORK_A_SCHEMA;
-    if (b->budget->work <= 0) return schema_refuse(b, ERR_TOO_LARGE, "too many schemas");
     b->depth++;
     enum err code = compile_object(b, schema, out);
     b->depth--;

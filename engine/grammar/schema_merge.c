@@ -6,7 +6,13 @@
 #include "base/mem.h"
 #include "engine/grammar/schema.h"
 
-enum { BRANCHES_MAX = 256, WORK_A_MERGE = 2000 };
+enum {
+    BRANCHES_MAX = 256,
+    WORK_A_MERGE = 2000,
+    WORK_A_PART = 50,
+    WORK_A_VALUE = 4,
+    BYTES_A_STEP = 16
+};
 
 static json_t *own(struct schema_build *b, json_t *v)
 {
@@ -85,16 +91,49 @@ struct merge {
     const json_t *x, *y;
 };
 
+static enum err too_much(struct schema_build *b)
+{
+    return schema_refuse(b, ERR_TOO_LARGE, "too many schemas to combine");
+}
+
 static enum err cannot(struct merge *m, const char *key)
 {
+    if (m->b->budget->work <= 0) return too_much(m->b); /* before they were compared to their end */
     return schema_refuse(m->b, ERR_UNSUPPORTED,
                          "two demands of \"%.60s\" that hold together are not supported", key);
 }
 
-static json_t *both(const json_t *x, const json_t *y)
+/* json_equal within the budget: when that is used up nothing is the same, and the next schema is refused. */
+static bool same(struct schema_build *b, const json_t *x, const json_t *y)
 {
-    return json_equal(x, y) ? json_incref((json_t *)(uintptr_t)x)
-                            : json_pack("{s:[O,O]}", "allOf", x, y);
+    if (x == y) return true;
+    b->budget->work -= WORK_A_VALUE;
+    if (b->budget->work <= 0 || json_typeof(x) != json_typeof(y)) return false;
+    if (json_is_array(x)) {
+        size_t n = json_array_size(x), i = 0;
+        if (n != json_array_size(y)) return false;
+        while (i < n && same(b, json_array_get(x, i), json_array_get(y, i)))
+            i++;
+        return i == n;
+    }
+    if (!json_is_object(x)) {
+        b->budget->work -= (int64_t)(json_string_length(x) / BYTES_A_STEP);
+        return json_equal(x, y);
+    }
+    json_t *o = (json_t *)(uintptr_t)x;
+    if (json_object_size(x) != json_object_size(y)) return false;
+    for (void *it = json_object_iter(o); it; it = json_object_iter_next(o, it)) {
+        const json_t *twin =
+            json_object_getn(y, json_object_iter_key(it), json_object_iter_key_len(it));
+        if (!twin || !same(b, json_object_iter_value(it), twin)) return false;
+    }
+    return true;
+}
+
+static json_t *both(struct schema_build *b, const json_t *x, const json_t *y)
+{
+    return same(b, x, y) ? json_incref((json_t *)(uintptr_t)x)
+                         : json_pack("{s:[O,O]}", "allOf", x, y);
 }
 
 static enum err merge_type(struct merge *m)
@@ -135,7 +174,7 @@ static enum err merge_enum(struct merge *m)
     m->b->budget->work -= (int64_t)json_array_size(x) * (int64_t)json_array_size(y) * 10;
     for (size_t i = 0; i < json_array_size(x) && m->b->budget->work > 0; i++)
         for (size_t k = 0; k < json_array_size(y); k++)
-            if (json_equal(json_array_get(x, i), json_array_get(y, k))) {
+            if (same(m->b, json_array_get(x, i), json_array_get(y, k))) {
                 json_array_append(list, json_array_get(x, i));
                 break;
             }
@@ -168,9 +207,9 @@ static void merge_members(struct merge *m)
             size_t n = json_object_iter_key_len(it);
             const json_t *v = json_object_iter_value(it), *twin = json_object_getn(other, key, n);
             if (json_object_getn(all, key, n)) continue;
-            json_t *value = twin                   ? both(v, twin)
+            json_t *value = twin                   ? both(m->b, v, twin)
                             : json_is_false(more)  ? json_false()
-                            : json_is_object(more) ? both(v, more)
+                            : json_is_object(more) ? both(m->b, v, more)
                                                    : json_incref((json_t *)(uintptr_t)v);
             json_object_setn_new(all, key, n, value);
         }
@@ -182,7 +221,7 @@ static void merge_members(struct merge *m)
         json_t *more = closed                 ? json_false()
                        : json_is_true(more_x) ? json_incref((json_t *)(uintptr_t)more_y)
                        : json_is_true(more_y) ? json_incref((json_t *)(uintptr_t)more_x)
-                                              : both(more_x, more_y);
+                                              : both(m->b, more_x, more_y);
         json_object_set_new(m->out, "additionalProperties", more);
     } else if (more_y) {
         json_object_set(m->out, "additionalProperties", (json_t *)(uintptr_t)more_y);
@@ -195,10 +234,11 @@ static enum err merge_any_of(struct merge *m, const char *key)
     const json_t *x = json_object_get(m->x, key), *y = json_object_get(m->y, key);
     size_t n = json_array_size(x) * json_array_size(y);
     if (!n || n > BRANCHES_MAX) return cannot(m, key);
+    m->b->budget->work -= (int64_t)n * WORK_A_PART;
     json_t *list = json_array();
     for (size_t i = 0; i < json_array_size(x); i++)
         for (size_t k = 0; k < json_array_size(y); k++)
-            json_array_append_new(list, both(json_array_get(x, i), json_array_get(y, k)));
+            json_array_append_new(list, both(m->b, json_array_get(x, i), json_array_get(y, k)));
     json_object_set_new(m->out, key, list);
     return OK;
 }
@@ -209,7 +249,7 @@ static enum err merge_items(struct merge *m, const char *key)
     if (json_is_array(x) || json_is_array(y) || json_object_get(m->x, "prefixItems") ||
         json_object_get(m->y, "prefixItems"))
         return cannot(m, key);
-    json_object_set_new(m->out, key, both(x, y));
+    json_object_set_new(m->out, key, both(m->b, x, y));
     return OK;
 }
 
@@ -220,7 +260,7 @@ static enum err merge_key(struct merge *m, const char *key)
                              *const largest[] = {"minLength", "minItems", "minProperties",
                                                  "minimum", "exclusiveMinimum"};
     const json_t *x = json_object_get(m->x, key), *y = json_object_get(m->y, key);
-    if (schema_is_annotation(key) || json_equal(x, y)) return OK;
+    if (schema_is_annotation(key) || same(m->b, x, y)) return OK;
     for (int i = 0; i < 5; i++) {
         if (!strcmp(key, smallest[i])) return merge_bound(m, key, false);
         if (!strcmp(key, largest[i])) return merge_bound(m, key, true);
@@ -250,6 +290,13 @@ static bool lists_clash(const json_t *x, const char *key)
            (!strcmp(key, "items") && list) || (!strcmp(key, "additionalItems") && list);
 }
 
+/* What a merge makes anew of a schema, besides its own few members. */
+static size_t n_parts(const json_t *schema)
+{
+    return json_object_size(schema) + json_object_size(json_object_get(schema, "properties")) +
+           json_array_size(json_object_get(schema, "required"));
+}
+
 static enum err merge_resolved(struct schema_build *b, const json_t *x, const json_t *y,
                                const json_t **out)
 {
@@ -263,8 +310,8 @@ static enum err merge_resolved(struct schema_build *b, const json_t *x, const js
                    ? OK
                    : schema_refuse(b, ERR_INVALID, "expected a schema");
     }
-    b->budget->work -= WORK_A_MERGE;
-    if (b->budget->work <= 0) return schema_refuse(b, ERR_TOO_LARGE, "too many schemas to combine");
+    b->budget->work -= WORK_A_MERGE + (int64_t)(n_parts(x) + n_parts(y)) * WORK_A_PART;
+    if (b->budget->work <= 0) return too_much(b);
     struct merge m = {b, own(b, json_copy((json_t *)(uintptr_t)x)), x, y};
     enum err code = OK;
     json_t *o = (json_t *)(uintptr_t)y;

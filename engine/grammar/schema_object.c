@@ -38,7 +38,9 @@ static enum err check_lists(struct schema_build *b, const json_t *properties,
         if (!json_is_string(json_array_get(required, i)))
             return schema_refuse(b, ERR_INVALID, "required[%zu]: expected a string", i);
     b->budget->work -= (int64_t)(json_object_size(properties) * json_array_size(required));
-    return OK;
+    return b->budget->work > 0
+               ? OK
+               : schema_refuse(b, ERR_TOO_LARGE, "too many properties and required");
 }
 
 static enum err add_member(struct schema_build *b, struct members *m, struct str name,

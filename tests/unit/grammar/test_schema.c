@@ -1,5 +1,6 @@
 /* Goal: a JSON schema becomes exactly the texts it allows (narrower only where engine/grammar/schema.h says so), and what cannot be kept
  * is refused by name and path. Method: tables. */
+#include "base/clock.h"
 #include "tests/unit/grammar/grammar_rig.h"
 
 static const struct {
@@ -292,6 +293,60 @@ TEST(a_schema_of_any_size_is_compiled_or_refused_within_the_bounds)
     CHECK(!rig_schema_json(bomb, true, &e));
     CHECK_AT(strstr(e.text, "too many schemas") != NULL, "%s", e.text);
     json_decref(bomb);
+}
+
+static json_t *many_members(int n, json_t *value, json_t *names)
+{
+    json_t *all = json_object();
+    for (int i = 0; i < n; i++) {
+        char name[20];
+        snprintf(name, sizeof name, "m%d", i);
+        json_object_set(all, name, value);
+        json_array_append_new(names, json_string(name));
+    }
+    json_decref(value);
+    return all;
+}
+
+static void check_too_large(json_t *schema, const char *what)
+{
+    struct errmsg e = {0};
+    uint64_t start_ms = clock_ms();
+    struct grammar *g = rig_schema_json(schema, true, &e);
+    uint64_t ms = clock_ms() - start_ms;
+    CHECK_AT(!g, "%s: compiled", what);
+    CHECK_AT(strstr(e.text, "too many") || strstr(e.text, "too complex"), "%s: %s", what, e.text);
+    CHECK_AT(ms < 10000, "%s: %d ms", what, (int)ms); /* without bounds: minutes */
+    grammar_unref(g);
+    json_decref(schema);
+}
+
+/* Each merge makes the members anew; each comparison walks the whole value; each member is sought among what is required. */
+TEST(what_schemas_that_hold_together_cost_is_bounded_too)
+{
+    json_t *names = json_array(), *zeros[2] = {json_array(), json_array()};
+    json_t *all = json_pack("[{s:o}]", "properties",
+                            many_members(2000, json_pack("{s:s}", "type", "null"), names));
+    for (int i = 0; i < 2000; i++)
+        json_array_append_new(all, json_object());
+    check_too_large(json_pack("{s:o}", "allOf", all), "members merged again and again");
+    for (int i = 0; i < 40000; i++)
+        for (int k = 0; k < 2; k++)
+            json_array_append_new(zeros[k], json_integer(0));
+    all = json_array();
+    for (int i = 0; i < 12000; i++)
+        json_array_append_new(all, json_pack("{s:O}", "const", zeros[i % 2]));
+    check_too_large(json_pack("{s:o}", "allOf", all), "values compared again and again");
+    json_array_clear(names);
+    json_t *members = many_members(60000, json_true(), names);
+    check_too_large(json_pack("{s:o,s:O}", "properties", members, "required", names),
+                    "members that anything matches, all required");
+    members = json_pack("{s:{s:i}}", "other", "minimum", 1);
+    check_too_large(json_pack("{s:o,s:O}", "properties", members, "required", names),
+                    "names that only required knows");
+    for (int k = 0; k < 2; k++)
+        json_decref(zeros[k]);
+    json_decref(names);
 }
 
 TEST(nesting_is_bounded_and_never_a_dead_end)
