@@ -78,7 +78,8 @@ static bool error_words(const json_t *doc, char *words, size_t cap)
     return false;
 }
 
-static void tell_reply(struct ending *en, struct ticket *t)
+/* To every rider, or to the lines of batches alone. */
+static void tell_reply(const struct ending *en, struct ticket *t, bool lines_only)
 {
     struct str type = headers_find(&en->headers, "content-type"), body = buf_view(&en->body);
     char detail[320], words[256] = "";
@@ -99,21 +100,47 @@ static void tell_reply(struct ending *en, struct ticket *t)
         &text, &e); /* a page for people is no answer to a program: its words are not passed on */
     for (struct exchange *x = t->riders, *next; x; x = next) {
         next = x->rider_next;
-        x->upstream_us = t->ended_us - t->started_us;
+        if (lines_only && !x->batch) continue;
         bool leads = strcmp(x->out.cache, "coalesced") !=
                      0; /* only the leader gets headers that may be personal */
         struct str retry = headers_find(&en->headers, "retry-after");
+        x->upstream_us = clock_us() - t->started_us;
         if ((!leads || x->door) && retry.p) http_set_header(x->r, "Retry-After", retry);
-        if (x->door) {
+        if (x->door)
             reply_refusal(x, &own);
-            ticket_off(t, x);
-            continue;
-        }
-        reply_upstream(x, e.status, STR("application/json"), leads ? &en->headers : NULL,
-                       json ? body : buf_view(&text));
+        else
+            reply_upstream(x, e.status, STR("application/json"), leads ? &en->headers : NULL,
+                           json ? body : buf_view(&text));
         ticket_off(t, x);
     }
     buf_fini(&text);
+}
+
+static void tell_error(const struct ending *en, struct ticket *t, bool lines_only)
+{
+    for (struct exchange *x = t->riders, *next; x; x = next) {
+        next = x->rider_next;
+        if (lines_only && !x->batch) continue;
+        x->upstream_us = clock_us() - t->started_us;
+        if (en->retry_ms)
+            http_set_headerf(x->r, "Retry-After", "%llu",
+                             (unsigned long long)((en->retry_ms + 999) / 1000));
+        reply_refusal(x, &en->error);
+        ticket_off(t, x);
+    }
+}
+
+static bool any_line(const struct ticket *t)
+{
+    const struct exchange *x = t->riders;
+    while (x && !x->batch)
+        x = x->rider_next;
+    return x != NULL;
+}
+
+void ending_tell_lines(const struct ending *e, struct ticket *t)
+{
+    if (any_line(t)) (e->kind == ENDING_REPLY ? tell_reply : tell_error)(e, t, true);
 }
 
 void ending_tell(struct ending *e, struct ticket *t)
@@ -121,9 +148,6 @@ void ending_tell(struct ending *e, struct ticket *t)
     ticket_unlist(t);
     t->ended = true;
     t->ended_us = clock_us();
-    if (e->kind == ENDING_REPLY)
-        tell_reply(e, t);
-    else
-        ticket_fail(t, &e->error, e->retry_ms);
+    (e->kind == ENDING_REPLY ? tell_reply : tell_error)(e, t, false);
     ending_fini(e);
 }

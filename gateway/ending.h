@@ -27,6 +27,8 @@ bool ending_read_error(const json_t *doc, int status, struct openai_error *e);
 void ending_of_reply(struct ending *out, struct ticket *t);
 /* Tells every rider that has received nothing yet, and ends the ticket; e is used up. */
 void ending_tell(struct ending *e, struct ticket *t);
+/* Tells the lines of batches among the riders; the others go on. */
+void ending_tell_lines(const struct ending *e, struct ticket *t);
 void ending_fini(struct ending *e);
 
 #endif

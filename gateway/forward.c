@@ -221,7 +221,10 @@ void ticket_send_answer(struct ticket *t, struct exchange *x, const struct opena
         return;
     }
     reply_answer_stream(x, a); /* a stream was asked for and a whole reply came */
-    if (!x->streaming || reply_pump(x)) ticket_off(t, x);
+    if (!x->streaming || reply_pump(x))
+        ticket_off(t, x);
+    else
+        ticket_let_go(t, x);
 }
 
 static bool all_stream(const struct ticket *t)

@@ -9,7 +9,9 @@
 #include "base/mem.h"
 #include "gateway/body_edit.h"
 #include "gateway/fallback.h"
+#include "gateway/limit.h"
 #include "gateway/model_rules.h"
+#include "gateway/pipeline.h"
 #include "gateway/reply.h"
 #include "gateway/series.h"
 #include "gateway/ticket.h"
@@ -61,15 +63,6 @@ void ladder_describe(struct exchange *x)
     x->out.served_by = x->ticket->ladder->model;
 }
 
-/* Somebody who has received nothing yet; its request is asked again for the others too, which are equal to it. */
-static struct exchange *waiting_rider(const struct ticket *t)
-{
-    struct exchange *x = t->riders;
-    while (x && (x->streaming || !x->r))
-        x = x->rider_next;
-    return x;
-}
-
 /* --- fallback */
 static void count_fallback(const struct ticket *t, struct str model)
 {
@@ -96,12 +89,11 @@ static bool ask_fallback(struct ticket *t, struct exchange *x)
 {
     struct str model = t->ladder->model;
     struct buf body, value;
-    struct str from = x->body_edited ? buf_view(&x->body) : http_req_body(x->r);
     buf_init(&body, t->gw->o.body_bytes_max + 64 * 1024);
     buf_init(&value, 8192);
     json_write_string(&value, model);
     struct body_edit edit = {.name = "model", .value = buf_view(&value), .add = true};
-    bool good = body_edit(&body, from, &edit, 1) == OK;
+    bool good = body_edit(&body, exchange_body(x), &edit, 1) == OK;
     if (good) {
         ticket_forget_answer(t);
         count_fallback(t, model);
@@ -134,9 +126,9 @@ static void on_stored(void *arg, const struct cache_found *f)
     t->busy = true;
     for (struct exchange *x = t->riders, *next; x && f->result != CACHE_MISS; x = next) {
         next = x->rider_next;
-        if (!x->streaming && takes_stored(x, f)) serve_found(t, x, f);
+        if (takes_stored(x, f)) serve_found(t, x, f);
     }
-    struct exchange *x = waiting_rider(t);
+    struct exchange *x = ticket_leader(t);
     if (!x) {
         t->ended = true;
         t->ended_us = clock_us();
@@ -153,7 +145,7 @@ static bool look_for_stored(struct ticket *t, struct exchange *leader)
     struct ladder *l = t->ladder;
     bool any = false, semantic = false;
     for (const struct exchange *x = t->riders; x; x = x->rider_next) {
-        if (x->streaming || !takes_stored(x, NULL)) continue;
+        if (!takes_stored(x, NULL)) continue;
         any = true;
         semantic |= !x->controls.skip_semantic && x->req.kind == OPENAI_CHAT;
     }
@@ -171,7 +163,7 @@ static bool next_fallback(struct ticket *t, struct exchange *x)
     struct ladder *l = t->ladder;
     for (;;) {
         struct str model = fallback_of(t->rules->fallbacks, x->model, l->n_fallbacks);
-        if (!model.p || x->batch) return false;
+        if (!model.p) return false;
         l->n_fallbacks++;
         if (!upstreams_serve(t->gw->upstreams, model)) continue;
         l->model = model;
@@ -182,12 +174,10 @@ static bool next_fallback(struct ticket *t, struct exchange *x)
 }
 
 /* --- stale */
-/* Seconds past its lifetime that x puts up with; a batch can wait for a fresh one. Who asked for a fresh answer gets a stale one only if
- * it said so. */
+/* Seconds past its lifetime that x puts up with. Who asked for a fresh answer gets a stale one only if it said so. */
 static int64_t stale_allowed(const struct exchange *x)
 {
     const struct controls *c = &x->controls;
-    if (x->batch) return 0;
     if (c->stale_if_error_s >= 0) return c->stale_if_error_s;
     return c->skip_lookup || c->bypass ? 0 : x->knobs.stale_if_error_s;
 }
@@ -207,6 +197,10 @@ static void serve_found(struct ticket *t, struct exchange *x, const struct cache
 {
     char reason[64];
     bool stale = f->stale_s > 0;
+    if (strcmp(x->out.cache, "coalesced") != 0 && !x->limit) { /* nothing is computed for it */
+        x->limit = t->limit;
+        t->limit = NULL;
+    }
     x->out.cache = stale ? "stale" : f->result == CACHE_EXACT ? "exact" : "semantic";
     x->out.degraded = stale ? "stale" : NULL; /* else ladder_describe says it */
     x->out.age_s = f->age_s;
@@ -216,6 +210,8 @@ static void serve_found(struct ticket *t, struct exchange *x, const struct cache
     snprintf(x->out.entry, sizeof x->out.entry, "%s", f->entry_id);
     snprintf(reason, sizeof reason, "%s%.50s", stale ? "stale:" : "", f->reason);
     outcome_reason(&x->out, reason);
+    x->usage = f->answer->usage;
+    limit_tell_hit(x);
     ticket_send_answer(t, x, f->answer);
 }
 
@@ -228,7 +224,7 @@ static void on_found(void *arg, const struct cache_found *f)
     t->busy = true;
     for (struct exchange *x = t->riders, *next; x && f->result != CACHE_MISS; x = next) {
         next = x->rider_next;
-        if (!x->streaming && may_have(x, f)) serve_found(t, x, f);
+        if (may_have(x, f)) serve_found(t, x, f);
     }
     finish(t);
     t->busy = false;
@@ -241,7 +237,7 @@ static bool look_up(struct ticket *t, struct exchange *leader)
     int64_t most = 0;
     bool semantic = false;
     for (const struct exchange *x = t->riders; x; x = x->rider_next) {
-        int64_t s = x->streaming ? 0 : stale_allowed(x);
+        int64_t s = stale_allowed(x);
         if (s > most) most = s;
         semantic |= s > 0 && !x->controls.skip_semantic && x->req.kind == OPENAI_CHAT;
     }
@@ -254,11 +250,11 @@ static bool look_up(struct ticket *t, struct exchange *leader)
 }
 
 /* --- canned */
-/* A client that asked for a form, or for several answers, would stumble over a sentence; a line of a batch is tried again. */
+/* A client that asked for a form, or for several answers, would stumble over a sentence. */
 static bool takes_canned(const struct exchange *x)
 {
     struct str form = json_member_str(json_object_get(x->req.body, "response_format"), "type");
-    return !x->batch && !x->streaming && x->req.n <= 1 && (!form.n || str_eqz(form, "text"));
+    return x->req.n <= 1 && (!form.n || str_eqz(form, "text"));
 }
 
 static bool canned_answer(const struct ticket *t, const struct exchange *x, struct openai_answer *a)
@@ -301,13 +297,14 @@ static void finish(struct ticket *t)
     t->ended_us = clock_us();
     ticket_each(t, serve_canned);
     l->step = "refused";
-    if (l->first.kind == ENDING_ERROR && !l->first.retry_ms) l->first.retry_ms = REFUSED_WAIT_MS;
     ending_tell(&l->first, t);
 }
 
 static void climb(struct ticket *t)
 {
-    struct exchange *x = waiting_rider(t);
+    t->ladder->step = "refused";
+    ending_tell_lines(&t->ladder->first, t);
+    struct exchange *x = ticket_leader(t);
     if (x && next_fallback(t, x)) return;
     t->ladder->step = NULL;
     t->moved = false;
@@ -324,6 +321,7 @@ void ladder_next(struct ticket *t, struct ending *e)
     if (!t->ladder) {
         t->ladder = xcalloc(1, sizeof *t->ladder);
         t->ladder->first = *e;
+        if (e->kind == ENDING_ERROR && !e->retry_ms) t->ladder->first.retry_ms = REFUSED_WAIT_MS;
         *e = (struct ending){0};
     }
     ending_fini(e); /* of a fallback: the first is what is told */

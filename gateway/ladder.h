@@ -6,7 +6,7 @@
  *              same chain of guards as ever
  *   canned     the text of canned_answer_file, never stored
  *   refused    the error of the first call, with retry-after
- * Lines of batches do not climb, they are tried again later.
+ * Lines of batches do not climb, they are told the first error and tried again later.
  * Each is told in x-deja-degraded and counted. Nothing is taken for a fresh answer of the model asked for. A ticket that climbs is
  * unlisted: later requests begin anew. Threading: the loop's thread. */
 #ifndef DEJA_GATEWAY_LADDER_H

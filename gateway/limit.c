@@ -105,7 +105,7 @@ static void ask_usage(struct exchange *x, const struct limit_plan *p)
     json_write(&value, options);
     json_decref(options);
     struct body_edit edit = {.name = "stream_options", .value = buf_view(&value), .add = true};
-    struct str body = x->body_edited ? buf_view(&x->body) : http_req_body(x->r);
+    struct str body = exchange_body(x);
     if (!buf_failed(&value) && body_edit(&out, body, &edit, 1) == OK) {
         buf_fini(&x->body);
         x->body = out;

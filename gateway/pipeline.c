@@ -228,13 +228,11 @@ static void on_writable(void *arg)
         proxy_writable(x);
     } else if (x->store_job) {
         store_writable(x);
-    } else if (x->ticket && x->streaming && x->tape != &x->own) {
+    } else if (x->ticket && x->streaming) {
         ticket_writable(x);
     } else if (x->streaming) {
         x->blocked = false;
-        if (!reply_pump(x)) return;
-        if (x->ticket) ticket_detach(x);
-        pipeline_finish(x);
+        if (reply_pump(x)) pipeline_finish(x);
     }
 }
 

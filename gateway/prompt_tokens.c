@@ -94,7 +94,7 @@ enum step stage_prompt(struct exchange *x)
 enum step prompt_read(struct exchange *x)
 {
     struct prompt_reader *r = router_reader(x->gw->router, x->model);
-    struct str body = x->body_edited ? buf_view(&x->body) : http_req_body(x->r);
+    struct str body = exchange_body(x);
     if (!r || x->prompt) return STEP_NEXT;
     if (body.n > SHORT_BODY_BYTES) return read_on_worker(x, r, body);
     x->prompt = read_prompt(r, &x->req, clock_wall_s());

@@ -13,6 +13,7 @@
 #include "gateway/counting.h"
 #include "gateway/exchange.h"
 #include "gateway/judge.h"
+#include "gateway/pipeline.h"
 #include "gateway/relay.h"
 
 enum {
@@ -195,7 +196,7 @@ static void on_answer(void *arg, enum err code, int status, struct str body)
 /* The request as it would have gone upstream, but not as a stream. */
 static bool write_body(const struct exchange *x, struct buf *out)
 {
-    struct str body = x->body_edited ? buf_view(&x->body) : http_req_body(x->r);
+    struct str body = exchange_body(x);
     struct body_edit edits[] = {{.name = "stream"}, {.name = "stream_options"}};
     if (body.n > BODY_BYTES_MAX) return false;
     if (!x->req.stream)

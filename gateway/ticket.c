@@ -112,11 +112,11 @@ static const char *prefill(void *arg, int target)
 
 /* What a request will take, before anything is known of its answer: four bytes a token of prompt, and the answer's tokens twice, because
  * one made costs more than one read. */
-static double expected_tokens(const struct exchange *x, struct str body)
+static double expected_tokens(const struct ticket *t, const struct exchange *x, struct str body)
 {
     int out = x->req.max_tokens >= 0 ? x->req.max_tokens : ANSWER_TOKENS;
     double prompt =
-        x->limit && x->limit->prompt_tokens ? (double)x->limit->prompt_tokens : (double)body.n / 4;
+        t->limit && t->limit->prompt_tokens ? (double)t->limit->prompt_tokens : (double)body.n / 4;
     return 1 + prompt + 2.0 * (out < ANSWER_TOKENS ? out : ANSWER_TOKENS);
 }
 
@@ -132,6 +132,7 @@ void ticket_call(struct ticket *t, struct exchange *x, struct str model, struct 
     struct header_list headers;
     struct buf key;
     char salt[33];
+    if (!t->limit) limit_pass_to_ticket(x, t);
     buf_init(&key, 8192);
     relay_headers(x, &headers, false);
     relay_salt(x, salt);
@@ -146,7 +147,7 @@ void ticket_call(struct ticket *t, struct exchange *x, struct str model, struct 
                              .batch = x->patient,
                              .tenant = str_of(x->tenant),
                              .tenant_weight = x->tenant_weight,
-                             .cost = expected_tokens(x, body)};
+                             .cost = expected_tokens(t, x, body)};
     struct call_handler h = ticket_call_handler;
     h.arg = t;
     route_plan_free(t->plan); /* of a model that did not answer */
@@ -207,19 +208,23 @@ void ticket_start(struct exchange *x, bool listed)
     if (!flight_begin(t)) ticket_lead(t);
 }
 
-/* For the one that began it; when that has left, for who has waited longest. */
-void ticket_lead(struct ticket *t)
+struct exchange *ticket_leader(struct ticket *t)
 {
     struct exchange *x = t->riders;
     for (struct exchange *r = t->riders; r; r = r->rider_next)
-        if (strcmp(x->out.cache, "miss") != 0) x = r;
-    ASSERT(x);
-    if (!strcmp(x->out.cache, "coalesced")) {
+        if (!strcmp(x->out.cache, "coalesced")) x = r;
+    if (x && !strcmp(x->out.cache, "coalesced")) {
         x->out.cache = "miss";
         outcome_reason(&x->out, "leader_lost");
     }
-    if (!t->limit) limit_pass_to_ticket(x, t);
-    ticket_call(t, x, x->model, x->body_edited ? buf_view(&x->body) : http_req_body(x->r));
+    return x;
+}
+
+void ticket_lead(struct ticket *t)
+{
+    struct exchange *x = ticket_leader(t);
+    ASSERT(x);
+    ticket_call(t, x, x->model, exchange_body(x));
 }
 
 void ticket_follow(struct ticket *t)
@@ -271,7 +276,7 @@ static void note_call(const struct ticket *t, struct exchange *x)
     x->out.queued_us = t->queued_us;
 }
 
-void ticket_off(struct ticket *t, struct exchange *x)
+void ticket_let_go(struct ticket *t, struct exchange *x)
 {
     if (x->streaming || !t->ended_us)
         x->upstream_us = clock_us() - t->started_us;
@@ -279,6 +284,11 @@ void ticket_off(struct ticket *t, struct exchange *x)
         x->upstream_us = t->ended_us - t->started_us;
     note_call(t, x);
     unlink_rider(t, x);
+}
+
+void ticket_off(struct ticket *t, struct exchange *x)
+{
+    ticket_let_go(t, x);
     pipeline_finish(x);
 }
 
@@ -318,18 +328,12 @@ void ticket_each(struct ticket *t, void (*fn)(struct ticket *t, struct exchange 
 }
 
 /* --- speed */
-/* A rider may also be sent a stream of its own (a whole reply rendered for it). */
-static bool reads_tape(const struct ticket *t, const struct exchange *x)
-{
-    return x->streaming && x->tape == &t->tape;
-}
-
 /* Positions of the fastest and slowest streaming riders; false when nobody streams. */
 static bool positions(const struct ticket *t, size_t *fastest, size_t *slowest)
 {
     bool any = false;
     for (const struct exchange *x = t->riders; x; x = x->rider_next) {
-        if (!reads_tape(t, x)) continue;
+        if (!x->streaming) continue;
         if (!any || x->tape_at > *fastest) *fastest = x->tape_at;
         if (!any || x->tape_at < *slowest) *slowest = x->tape_at;
         any = true;
@@ -340,7 +344,7 @@ static bool positions(const struct ticket *t, size_t *fastest, size_t *slowest)
 static bool all_stream(const struct ticket *t)
 {
     for (const struct exchange *x = t->riders; x; x = x->rider_next)
-        if (!reads_tape(t, x)) return false;
+        if (!x->streaming) return false;
     return t->riders != NULL;
 }
 
@@ -370,7 +374,7 @@ static void pace(struct ticket *t)
 static void let_go_if_behind(struct ticket *t, struct exchange *x)
 {
     size_t fastest = 0, slowest = 0;
-    if (!reads_tape(t, x) || !positions(t, &fastest, &slowest) ||
+    if (!x->streaming || !positions(t, &fastest, &slowest) ||
         fastest - x->tape_at <= BEHIND_BYTES_MAX)
         return;
     http_req_on_gone(x->r, NULL, NULL);
@@ -405,31 +409,4 @@ void ticket_writable(struct exchange *x)
     ticket_feed_riders(t);
     t->busy = false;
     ticket_settle(t);
-}
-
-void ticket_detach(struct exchange *x)
-{
-    struct ticket *t = x->ticket;
-    unlink_rider(t, x);
-    ticket_settle(t);
-}
-
-/* --- the end */
-void ticket_fail(struct ticket *t, const struct openai_error *e, uint64_t retry_ms)
-{
-    ticket_unlist(t);
-    t->ended = true;
-    t->ended_us = clock_us();
-    t->tape.ended = true;
-    for (struct exchange *x = t->riders, *next; x; x = next) {
-        next = x->rider_next;
-        if (x->streaming) continue;
-        x->upstream_us = t->ended_us - t->started_us;
-        if (retry_ms)
-            http_set_headerf(x->r, "Retry-After", "%llu",
-                             (unsigned long long)((retry_ms + 999) / 1000));
-        reply_refusal(x, e);
-        ticket_off(t, x);
-    }
-    ticket_feed_riders(t);
 }

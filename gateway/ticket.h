@@ -68,7 +68,6 @@ bool ticket_takes(const struct ticket *t); /* room for one more */
 void ticket_board(struct ticket *t, struct exchange *x);
 void ticket_leave(struct exchange *x);    /* its client has gone; fine without a ticket */
 void ticket_writable(struct exchange *x); /* its client reads again */
-void ticket_detach(struct exchange *x);   /* its reply, rendered for it alone, is over */
 
 /* ticket.c, for forward.c: */
 void ticket_feed_riders(
@@ -78,18 +77,19 @@ void ticket_unlist(struct ticket *t);
 /* The call came to so many tokens: charged to the leader's tenant in the queue. Nothing when they are not known. */
 void ticket_spent(struct ticket *t, const struct openai_usage *u);
 void ticket_settle(struct ticket *t); /* frees t when neither riders nor call are left */
-/* Every rider that has received nothing yet gets this error; streams are cut by the caller through the tape. Ends the ticket. */
-void ticket_fail(struct ticket *t, const struct openai_error *e, uint64_t retry_ms);
 void ticket_each(struct ticket *t,
                  void (*fn)(struct ticket *t, struct exchange *x)); /* fn may finish x */
-/* Asks for model with this body, for x and the other riders. */
+/* Asks for model with this body, for x and the other riders; where the ticket has no claim on limits, on x's. */
 void ticket_call(struct ticket *t, struct exchange *x, struct str model, struct str body);
 /* What has come of an answer so far is forgotten; nothing of it is on the tape. */
 void ticket_forget_answer(struct ticket *t);
-/* A whole answer to one rider, in the form it asked for; takes it out unless its stream is still being written. */
+/* A whole answer to one rider, in the form it asked for. It rides no more, and its stream is its own where it is still being written. */
 void ticket_send_answer(struct ticket *t, struct exchange *x, const struct openai_answer *a);
 void ticket_off(struct ticket *t,
                 struct exchange *x); /* takes x out and ends it: its reply is over */
+void ticket_let_go(struct ticket *t, struct exchange *x); /* takes x out, which goes on alone */
+/* Who asks for the others: the rider that began it; when that is gone who has waited longest, who leads from now on. NULL: nobody rides. */
+struct exchange *ticket_leader(struct ticket *t);
 /* For flight.h. Asks an upstream, for one of those who wait; they wait for another gateway's call. */
 void ticket_lead(struct ticket *t);
 void ticket_follow(struct ticket *t);

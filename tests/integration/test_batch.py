@@ -304,6 +304,29 @@ class Batches(BatchCase):
         self.assertLessEqual(self.fake.count("shared"), 2)             # clients wait for a client's call, not for a batch's
         self.assertEqual(self.ended(b)["status"], "completed")
 
+    def test_a_line_that_shares_a_clients_call_neither_takes_nor_hinders_its_fallback(self):
+        small = FakeUpstream()
+        self.addCleanup(small.close)
+        self.rig.gateway("--upstream", self.fake.url + " models=big", "--upstream", small.url + " models=small", "--fallback", "big=small", "--redis",
+                         self.rig.redis_url, *self.OPTIONS, "--upstream-retries", "0", "--breaker-failures", "1000", "--breaker-error-percent", "0")
+        until(lambda: call(self.rig.port, "GET", "/v1/files")[0] == 200, 10, "the store")
+        for status in ("500", "503"):
+            self.fake.fail, self.fake.hold = status, 1.5
+            text = f"shared by both {status}"
+            body = {"messages": [{"role": "user", "content": text}], "temperature": 0, "model": "big"}
+            got = []
+            asker = threading.Thread(target=lambda b=body, g=got: g.append(call(self.rig.port, "POST", "/v1/chat/completions", b)))
+            asker.start()
+            until(lambda t=text: self.fake.count(t) == 1, 5)
+            b = self.create([line(0, **body)])
+            until(lambda: self.metric("deja_batch_running") == 1, 5)
+            self.assertEqual(self.fake.count(text), 1)
+            asker.join()
+            self.assertEqual((got[0][0], got[0][1].get("x-deja-served-by")), (200, "fallback; model=small"))
+            self.fake.fail, self.fake.hold = None, 0
+            self.assertEqual(self.complete_once(self.ended(b), 1)[0]["response"]["body"]["model"], "big")
+            self.assertGreaterEqual(self.fake.count(text), 2)
+
     def test_outside_its_window_only_the_least_share_runs(self):
         now = time.gmtime(time.time() + 7200)
         window = f"{now.tm_hour:02d}:00-{(now.tm_hour + 1) % 24:02d}:00"

@@ -322,10 +322,20 @@ class Limits(unittest.TestCase):
                 status, h, body = self.ask(f"falls back {n}", port=2, model="first", stream=stream, stream_options={"include_usage": True} if stream else None)
                 self.assertEqual((status, second.count(f"falls back {n}")), (200, 1), body)
                 until(lambda n=n: self.status()["tokens"] == 8 * n and self.status()["concurrency"] == 0, 5, "the fallback's tokens")
+            for n, stream in ((1, True), (2, False)):
+                status, h, body = self.ask(f"falls back {n}", port=2, model="first", stream=stream)     # what is stored of the fallback costs as a hit
+                self.assertEqual((status, h["x-deja-cache"], second.count(f"falls back {n}")), (200, "exact", 1), body)
+                self.assertGreaterEqual(int(h["x-ratelimit-remaining-tokens"]), 100000 - 16)
+            until(lambda: self.status()["concurrency"] == 0, 5)
+            self.assertEqual(self.status()["tokens"], 16)
             second.fail = "500"
             self.assertGreaterEqual(self.ask("nobody", port=2, model="first")[0], 500)
             until(lambda: self.status()["concurrency"] == 0, 5)
             self.assertEqual(self.status()["tokens"], 16)
+            self.set("limit_hit_tokens", "yes", wait=False)
+            self.in_force([p])
+            self.assertEqual(self.ask("falls back 1", port=2, model="first")[1]["x-deja-cache"], "exact")
+            until(lambda: self.status()["tokens"] == 24, 5, "a hit that costs")
         finally:
             self.up.fail = None
             self.ports.pop()
