@@ -134,7 +134,7 @@ static void step_calls(struct grammar_run *r, const struct program *p, const str
                        uint8_t byte, struct config_set *out)
 {
     const struct program_state *s = &p->state[f->state];
-    for (int i = 0; i < s->n_calls; i++) {
+    for (int i = 0; i < s->n_calls && out->n < STACKS_MAX; i++) {
         const struct dfa_call *c = &p->call[s->call + (uint32_t)i];
         const struct program_rule *rule = &p->rule[c->callee.rule];
         struct frame after = *f;
@@ -175,7 +175,7 @@ void run_step(struct grammar_run *r, const struct program *p, const struct confi
               uint8_t byte, struct config_set *out)
 {
     out->n = 0;
-    for (int i = 0; i < from->n; i++)
+    for (int i = 0; i < from->n && out->n < STACKS_MAX; i++)
         step_one(r, p, r->frame[from->config[i]], byte, out);
 }
 

@@ -1,6 +1,7 @@
 /* Goal: whatever the masks let through is valid JSON of the schema, every value of the schema is let through, and a mask says exactly
  * which tokens are accepted. Method: random schemas, values and walks against tests/unit/grammar/schema_oracle.h and against trying
  * each token; the seed is printed. */
+#include "base/clock.h"
 #include "tests/unit/grammar/schema_oracle.h"
 
 enum { SCHEMAS = 250, VALUES = 6, WALKS = 4 };
@@ -186,6 +187,33 @@ TEST(what_a_mask_allows_is_accepted_also_where_more_ways_are_open_than_are_follo
         rng_seed(&r, seed);
         walk_and_check(g, &r, "two arrays", seed);
     }
+    grammar_unref(g);
+    json_decref(schema);
+}
+
+/* Lists of lists, each of thousands of kinds: every bracket could be read in thousands of ways from each of those that are followed. */
+TEST(ways_that_are_not_followed_cost_nothing)
+{
+    enum { KINDS = 4000 };
+    struct errmsg e = {0};
+    json_t *kinds = json_array();
+    for (int i = 0; i < KINDS; i++)
+        json_array_append_new(kinds, json_pack("{s:s,s:i,s:{s:s}}", "type", "array", "maxItems",
+                                               i + 2, "items", "$ref", "#"));
+    json_t *schema = json_pack("{s:o}", "anyOf", kinds);
+    struct grammar *g = rig_schema_json(schema, true, &e);
+    CHECK_AT(g, "%s", e.text);
+    REQUIRE(g);
+    struct grammar_state *s = grammar_state_new(g);
+    uint64_t start_ms = clock_ms();
+    for (int depth = 0; depth < 4; depth++) {
+        int n;
+        CHECK(rig_allowed(grammar_mask(rig_run, s, &n), '['));
+        CHECK(grammar_accept(rig_run, s, '['));
+    }
+    uint64_t ms = clock_ms() - start_ms;
+    CHECK_AT(ms < 1000, "%d ms", (int)ms);
+    grammar_state_free(s);
     grammar_unref(g);
     json_decref(schema);
 }
