@@ -1,7 +1,7 @@
 /* server_exchange.c - life of one request: parse, prepare (perhaps on a worker), submit, answer as
  * events come, let go. A client that leaves cancels its work in the engine at once, streaming or
  * not. */
-#include <string.h>
+#include <stdio.h>
 
 #include "base/clock.h"
 #include "base/crypto.h"
@@ -181,16 +181,11 @@ void exchange_start(struct server *s, struct http_req *r, enum openai_kind kind)
     s->next_id++;
     char hex[33];
     hash_hex(h, hex);
-    buf_init(&x->choices[0].text, 1);
-    struct buf id;
-    buf_init(&id, sizeof x->id);
-    buf_printf(&id, "%s-%s",
-               kind == OPENAI_CHAT         ? "chatcmpl"
-               : kind == OPENAI_COMPLETION ? "cmpl"
-                                           : "embd",
-               hex);
-    memcpy(x->id, id.p, id.n + 1);
-    buf_fini(&id);
+    snprintf(x->id, sizeof x->id, "%s-%s",
+             kind == OPENAI_CHAT         ? "chatcmpl"
+             : kind == OPENAI_COMPLETION ? "cmpl"
+                                         : "embd",
+             hex);
     link_in(x);
     http_req_on_gone(r, on_gone, x);
     if (openai_parse(&x->request, kind, http_req_body(r), OPENAI_ENGINE, &x->error) != OK) {
@@ -236,11 +231,11 @@ static void take_end(struct exchange *x, struct token_event *ev)
     c->finish = ev->end.finish;
     x->n_open--;
     x->completion_tokens += ev->end.completion_tokens;
+    x->drafted_tokens += ev->end.drafted_tokens;
+    x->accepted_tokens += ev->end.accepted_tokens;
     if (!ev->end.choice) {
         x->prompt_tokens += ev->end.prompt_tokens;
         x->cached_tokens += ev->end.cached_tokens;
-        x->drafted_tokens += ev->end.drafted_tokens;
-        x->accepted_tokens += ev->end.accepted_tokens;
     }
     metrics_choice_end(x, finish_name(c->finish), ev);
     if (!x->http) return;

@@ -256,10 +256,11 @@ void ops_detokenize(struct server *s, struct http_req *r)
         buf_str(&text, tokenizer_bytes(s->tokenizer, (int32_t)id, true));
     }
     json_decref(body);
+    if (!wrong && buf_failed(&text)) wrong = "tokens: their text is over 64 MiB";
     if (wrong) {
         refuse_text(s, r, "tokens", wrong);
     } else {
-        buf_init(&out, 400u << 20);
+        buf_init(&out, 400u << 20); /* a byte becomes six at most */
         buf_z(&out, "{\"prompt\":");
         json_write_string(&out, buf_view(&text));
         buf_char(&out, '}');

@@ -118,8 +118,8 @@ void model_warm_rank(struct model *m);
 /* After a projection whose results the ranks have parts of: x f32[n_rows][n_embd]. */
 void model_sum_ranks(struct model *m, float *x, int n_rows);
 
-/* model_ranks.c: rank 0 on the caller's thread, each other one on a thread of its own. first is a new model. On failure *out NULL, and
- * first is to be closed. */
+/* model_ranks.c: rank 0 on the caller's thread, each other one on a thread of its own. first is a new model. *out is set also on failure:
+ * first is to be closed then, as after success, between model_ranks_stop and model_ranks_free. */
 struct model_ranks;
 MUST enum err model_ranks_open(struct model_ranks **out, struct model *first, const char *path,
                                const struct model_options *o, struct errmsg *e);

@@ -163,7 +163,7 @@ static enum err start_followers(struct model_ranks *r, const struct model_option
         pthread_mutex_unlock(&r->lock);
         f->started = !pthread_create(&f->thread, NULL, follow, f);
         if (f->started) continue;
-        r->n_busy--;
+        answer(r); /* for the one that is not */
         code = err_set(e, ERR_UNAVAILABLE, "no thread for rank %d", i);
     }
     if (code) collective_abort(r->group, e->text);

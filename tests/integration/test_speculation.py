@@ -79,6 +79,7 @@ class Speculation(unittest.TestCase):
             sums = {source: [counted(replies, f"{source}_{kind}_tokens") for kind in ("draft", "accepted")] for source in ("text", "expected", "model", "form")}
             self.assertEqual(sum(s[0] for s in sums.values()), counted(replies, "draft_tokens", "vllm:spec_decode_num_draft_tokens"))
             self.assertEqual(sum(s[1] for s in sums.values()), counted(replies, "accepted_tokens", "vllm:spec_decode_num_accepted_tokens"))
+            self.assertEqual([accepted + rejected, accepted], [sum(s[i] for s in sums.values()) for i in (0, 1)])   # of both choices
             self.assertGreater(sums["model"][1] if config == draft else sums["text"][0], 0)
 
     def test_trees_keep_penalties_stop_strings_and_forms(self):
