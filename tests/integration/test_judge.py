@@ -297,7 +297,7 @@ class Judge(unittest.TestCase):
         question, wording = groups[0]["q"], groups[0]["same"][1]
         entry = self.seed(question)
         fcall(self.rig, "deja_wording", "approve", entry, wording, "person")
-        until(lambda: self.ask(wording, cache={"ttl": 1})["x-deja-cache"] == "semantic", 3)
+        until(lambda: self.ask(wording, cache={"no-store": True})["x-deja-cache"] == "semantic", 15)
         self.assertIn("counted\n1", fcall(self.rig, "deja_feedback", entry, "right", wording))
         self.assertEqual(fcall(self.rig, "deja_feedback", entry, "wrong", wording, "BY", "ana").split(), ["deleted", "1", "vetoed", "1", "counted", "1"])
         self.assertEqual(self.ask(question)["x-deja-cache"], "miss")
