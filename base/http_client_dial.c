@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/loop_internal.h"
 #include "base/mem.h"
 
 enum {

@@ -22,6 +22,8 @@ struct event_base *loop_base(struct loop *l);
 /* Any thread: fn(arg) runs once on the loop's thread. ERR_FULL when posts_max (65536) wait; ERR_CLOSED when the loop is
  * being freed: fn has not run and never will. */
 MUST enum err loop_post(struct loop *l, void (*fn)(void *arg), void *arg);
+/* The same without that bound, for what somebody waits for and who posts it cannot wait: he keeps a bound of his own. OK or ERR_CLOSED. */
+MUST enum err loop_post_unbounded(struct loop *l, void (*fn)(void *arg), void *arg);
 
 /* One-shot timer; never NULL. Free cancels. A fired timer may be re-armed. */
 struct loop_timer *loop_timer_new(struct loop *l, void (*fn)(void *arg), void *arg);

@@ -5,7 +5,6 @@
 
 #include <pthread.h>
 
-#include "base/loop_internal.h"
 #include "base/mem.h"
 
 struct job {

@@ -190,9 +190,10 @@ static struct model on_scale_of(const struct model *whole, struct model m,
     return m;
 }
 
-/* Of scores[n], falling: m-th highest, m counted from 1 and any number between. */
+/* Of scores[n], falling: m-th highest, m counted from 1 and any number between. What is less is 1 but for its last digit. */
 static double rank_at(const double *scores, size_t n, double m)
 {
+    m = fmax(m, 1);
     size_t i = (size_t)m;
     if (i >= n) return scores[n - 1];
     return scores[i - 1] + (m - (double)i) * (scores[i] - scores[i - 1]);

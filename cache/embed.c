@@ -79,10 +79,9 @@ static void embedded(void *arg, enum err code, const float *vector, size_t dim,
         held = job;
     last = job;
     while (!more && held) {
-        /* A full queue of posts cannot be waited for here. The look-up is lost to its caller's own deadline; it has never been seen. */
-        struct loop *loop = held->c->loop;
-        if (loop_post(loop, back, take_those_of(held->c, &held)) != OK)
-            log_limited(LOG_ERROR, "cache", "a vector could not be handed to the loop");
+        struct loop *loop = held->c->loop; /* the embedder's queue is bounded */
+        if (loop_post_unbounded(loop, back, take_those_of(held->c, &held)) != OK)
+            log_limited(LOG_ERROR, "cache", "a vector came after the end of the loop");
     }
 }
 

@@ -158,12 +158,10 @@ static void start(void *arg)
 {
     struct cache_lookup *l = arg;
     l->pending--;
-    l->starts_by_timer = false;
-    if (!l->cb) {
+    if (l->cb)
+        lookup_curated(l);
+    else
         lookup_settle(l);
-        return;
-    }
-    lookup_curated(l);
 }
 
 struct cache_lookup *cache_find(struct cache *c, const struct cache_key *k,
@@ -181,11 +179,8 @@ struct cache_lookup *cache_find(struct cache *c, const struct cache_key *k,
     l->next = c->lookups;
     if (c->lookups) c->lookups->prev = l;
     c->lookups = l;
-    if (loop_post(c->loop, start, l) != OK) { /* the queue is full: a timer does as well */
-        l->starts_by_timer = true;
-        l->patience = loop_timer_new(c->loop, start, l);
-        loop_timer_arm(l->patience, 0);
-    }
+    enum err posted = loop_post_unbounded(c->loop, start, l); /* requests are bounded */
+    ASSERT(posted == OK);
     return l;
 }
 
@@ -195,6 +190,5 @@ void cache_find_cancel(struct cache_lookup *l)
     unlist(l);
     l->cb = NULL;
     if (l->patience) loop_timer_stop(l->patience);
-    if (l->starts_by_timer) l->pending--;
     lookup_settle(l);
 }

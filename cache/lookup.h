@@ -48,7 +48,7 @@ struct cache_lookup {
     bool loading;                /* partitions are waited for; then one of: */
     void (*when_loaded)(struct cache_lookup *l), (*when_late)(struct cache_lookup *l);
     bool curated_first; /* before the exact step: among the curated answers only */
-    bool starts_by_timer, texts_tried;
+    bool texts_tried;
     int searches;
     float *vec;
     struct vector_hit hits[PLACES_MAX][HITS_OF_PLACE_MAX];

@@ -119,9 +119,8 @@ static void compared(void *arg, enum err code, const struct embedder_opinion *op
         a->opinions[i].joint = opinions[i].joint;
         a->opinions[i].has_joint = true;
     }
-    /* a full queue of posts cannot be waited for here: the look-up is lost to its caller's own deadline */
-    if (loop_post(a->c->loop, back, a) != OK)
-        log_limited(LOG_ERROR, "cache", "a comparison could not be handed to the loop");
+    if (loop_post_unbounded(a->c->loop, back, a) != OK) /* the embedder's queue is bounded */
+        log_limited(LOG_ERROR, "cache", "a comparison came after the end of the loop");
 }
 
 static enum err compare(struct asked *a)

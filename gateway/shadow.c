@@ -129,8 +129,8 @@ static void got_vector(void *arg, enum err code, const float *vector, size_t dim
         v->dim = dim;
         memcpy(v->at, vector, dim * sizeof *vector);
     }
-    enum err posted = loop_post(v->owner->s->gw->loop, on_vector, v);
-    if (posted != OK) log_limited(LOG_WARN, "gateway", "a shadow sample is lost: the loop is full");
+    if (loop_post_unbounded(v->owner->s->gw->loop, on_vector, v) != OK) /* SHADOWS_MAX */
+        log_limited(LOG_ERROR, "gateway", "a shadow sample came after the end of the loop");
 }
 
 static void embed(struct sample *a)

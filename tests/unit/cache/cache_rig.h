@@ -1,8 +1,10 @@
 /* cache_rig.h - for tests of the cache: requests and answers from text, and waiting for a look-up on a running loop. */
 #ifndef DEJA_TESTS_CACHE_RIG_H
 #define DEJA_TESTS_CACHE_RIG_H
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -166,6 +168,58 @@ static inline const char *rig_keep(struct cache *c, const char *question, const 
 {
     char id[36];
     return rig_keep_ttl(c, question, text, 0, id);
+}
+
+/* --- a loop that is full */
+static inline void rig_nothing(void *arg)
+{
+    (void)arg;
+}
+struct rig_crowd {
+    struct loop *loop;
+    struct embedder *embedder;
+    atomic_bool full;
+};
+static inline bool rig_wait_until(bool (*holds)(const struct rig_crowd *r),
+                                  const struct rig_crowd *r)
+{
+    struct timespec ms = {0, 1000000};
+    uint64_t until = clock_ms() + 20000;
+    while (!holds(r) && clock_ms() < until)
+        nanosleep(&ms, NULL);
+    return holds(r);
+}
+static inline bool rig_is_full(const struct rig_crowd *r)
+{
+    return r->full;
+}
+static inline bool rig_is_done(const struct rig_crowd *r)
+{
+    struct embedder_stats s;
+    embedder_stats_read(r->embedder, &s);
+    return !s.queued && s.submitted == s.answered + s.timeouts + s.refused_text + s.cancelled;
+}
+static inline void rig_held(void *arg, enum err code, const float *vec, size_t dim, bool more)
+{
+    (void)code, (void)vec, (void)dim, (void)more;
+    CHECK(rig_wait_until(rig_is_full, arg));
+}
+/* What is asked of the embedder from now on is answered once the loop is full. */
+static inline void rig_hold(const struct rig_crowd *r)
+{
+    CHECK(embedder_submit(r->embedder, STR("held up"), 60000, rig_held,
+                          (void *)(uintptr_t)r) == OK);
+}
+/* Posted: keeps the loop full until the embedder has answered all it was asked. */
+static inline void rig_crowd(void *arg)
+{
+    struct rig_crowd *r = arg;
+    struct timespec after = {0, 100000000};
+    while (loop_post(r->loop, rig_nothing, NULL) == OK)
+        ;
+    r->full = true;
+    CHECK(rig_wait_until(rig_is_done, r));
+    nanosleep(&after, NULL); /* it counts, then hands over */
 }
 
 #endif

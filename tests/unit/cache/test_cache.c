@@ -347,6 +347,26 @@ TEST(closing_with_look_ups_under_way_answers_none_and_leaks_nothing)
     CHECK(calls <= 5);
 }
 
+TEST(a_look_up_ends_also_when_its_vector_comes_while_the_loop_is_full)
+{
+    struct rig r;
+    struct cache_key k;
+    struct rig_found f = {0};
+    struct cache_lookup_options o = {.max_age_s = -1};
+    REQUIRE(open_rig(&r, &USUAL));
+    CHECK(!rig_keep(r.cache, "How do I reset my password?", "Press Forgot."));
+    settle(&r);
+    REQUIRE(rig_key(r.cache, "Where is the nearest shop?", &k));
+    struct rig_crowd crowd = {.loop = r.loop, .embedder = r.embedder};
+    rig_hold(&crowd);
+    (void)cache_find(r.cache, &k, &o, rig_note, &f);
+    REQUIRE(loop_post(r.loop, rig_crowd, &crowd) == OK); /* behind the start of the look-up */
+    CHECK(rig_until(r.loop, rig_noted, &f, 20000));
+    CHECK_INT(f.result, CACHE_MISS);
+    cache_key_fini(&k);
+    close_rig(&r);
+}
+
 TEST(everything_held_stays_within_the_budget_of_memory)
 {
     struct rig r;

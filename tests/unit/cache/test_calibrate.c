@@ -132,6 +132,25 @@ TEST(too_few_pairs_are_refused_with_what_it_takes)
     CHECK(calibrate(&c, pairs, OWN, 0.02, &e) == OK);
 }
 
+/* 1/161 of 161 is a little less than 1 in floating point. */
+TEST(the_fewest_pairs_a_share_takes_are_enough_whatever_its_last_digit)
+{
+    static const size_t sizes[] = {161, 187};
+    static struct calibrate_pair pairs[OWN];
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        struct calibration c;
+        struct errmsg e = {0};
+        struct rng r;
+        size_t n = sizes[s] - 1 + CALIBRATE_RIGHT_MIN;
+        rng_seed(&r, 9);
+        draw(&r, &(struct place){1, 1, 0}, pairs, n);
+        for (size_t i = 0; i < n; i++)
+            pairs[i].right = i < CALIBRATE_RIGHT_MIN;
+        REQUIRE(calibrate(&c, pairs, n, 1.0 / (double)sizes[s], &e) == OK);
+        CHECK_INT(c.wrong, 0); /* none of them lies above the likeliest */
+    }
+}
+
 TEST(the_same_pairs_give_the_same_numbers_and_ties_and_extremes_are_finite)
 {
     static struct calibrate_pair pairs[OWN];

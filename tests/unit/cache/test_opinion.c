@@ -127,6 +127,35 @@ TEST(what_is_hard_by_likeness_alone_is_weighed_where_a_namespace_says_so)
     close_rig(&r);
 }
 
+/* Posted behind the start of the look-up: what crowds the loop comes behind its vector, and so behind what is asked of the verifier. */
+static void ask_then_crowd(void *arg)
+{
+    struct rig_crowd *crowd = arg;
+    REQUIRE(loop_post(crowd->loop, rig_crowd, crowd) == OK);
+}
+
+TEST(a_look_up_ends_also_when_the_opinion_comes_while_the_loop_is_full)
+{
+    struct rig r;
+    struct cache_key k;
+    struct rig_found f = {0};
+    struct cache_lookup_options o = {.max_age_s = -1};
+    REQUIRE(open_rig(&r, 0));
+    keep(&r, "How do I reset my password?", "Press Forgot.");
+    f = rig_find(r.loop, r.cache, "How do I reset my router?"); /* its vector is remembered now */
+    CHECK_Z(f.reason, "semantic:verifier");
+    f = (struct rig_found){0};
+    REQUIRE(rig_key(r.cache, "How do I reset my router?", &k));
+    struct rig_crowd crowd = {.loop = r.loop, .embedder = r.embedder};
+    rig_hold(&crowd);
+    (void)cache_find(r.cache, &k, &o, rig_note, &f);
+    REQUIRE(loop_post(r.loop, ask_then_crowd, &crowd) == OK);
+    CHECK(rig_until(r.loop, rig_noted, &f, 20000));
+    CHECK_Z(f.reason, "semantic:verifier");
+    cache_key_fini(&k);
+    close_rig(&r);
+}
+
 TEST(cancelling_and_closing_while_the_verifier_is_asked_leaks_nothing)
 {
     struct rig r;
