@@ -18,7 +18,12 @@
 #include "base/redis_conn.h"
 #include "base/rng.h"
 
-enum { HANG_MS = 1000, LISTENERS_MAX = 16, INTERNAL_MAX = 4 /* PINGs beyond pending_max */ };
+enum {
+    HANG_MS = 1000,
+    LISTENERS_MAX = 16,
+    RELOAD_MS = 1000,
+    INTERNAL_MAX = 4 /* PINGs beyond pending_max */
+};
 
 struct pending {
     redis_callback *cb; /* NULL: nobody listens */
@@ -55,6 +60,7 @@ struct redis {
     bool seen_up;
     char *library;
     size_t library_n;
+    uint64_t reloaded_ms; /* when the library was last found missing and sent again; 0 = never */
     bool library_late;    /* given while a connection was under way that knows nothing of it */
     struct pending *ring; /* cap entries, a power of two */
     size_t cap, first, n, n_waiting; /* n_waiting: not fired */
@@ -261,6 +267,19 @@ static void load_library(struct redis *r)
     redis_command(r, 4, argv, r->o.connect_timeout_ms, NULL, NULL);
 }
 
+/* Somebody has removed it from under us (FUNCTION FLUSH, a failover to a server without it): commands fail until it is loaded again. */
+static void note_missing(struct redis *r, const struct redis_reply *reply)
+{
+    uint64_t now = clock_ms();
+    if (reply->kind != REDIS_ERROR || !r->library_n || r->broken ||
+        str_find(reply->text, STR("Function not found")) < 0 ||
+        (r->reloaded_ms && now - r->reloaded_ms < RELOAD_MS))
+        return;
+    r->reloaded_ms = now;
+    log_limited(LOG_WARN, "redis", "its Functions are gone: they are loaded again");
+    load_library(r);
+}
+
 static void on_open(void *arg)
 {
     struct redis *r = arg;
@@ -296,6 +315,7 @@ static void on_reply(void *arg, const struct redis_reply *reply)
         log_info("redis", "answers again");
     }
     if (!r->broken && !p.fired) r->failures_in_row = 0;
+    note_missing(r, reply);
     fire(&p, OK, reply);
     leave(r);
 }

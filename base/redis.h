@@ -46,7 +46,8 @@ void redis_command(struct redis *r, int argc, const struct str *argv, int timeou
 void redis_commandf(struct redis *r, int timeout_ms, redis_callback *cb, void *arg, const char *fmt,
                     ...);
 /* MULTI..EXEC or a plain pipeline is just several redis_command calls in a row: order is kept. */
-/* Loads a Functions library at every connection (FUNCTION LOAD REPLACE) before on_connect callbacks run. code is copied. */
+/* Loads a Functions library at every connection (FUNCTION LOAD REPLACE) before on_connect callbacks run, and again when a reply says that a
+ * Function is not there (once a second at most). code is copied. */
 void redis_use_library(struct redis *r, struct str code);
 
 /* Tails a stream on a connection of its own (XREAD BLOCK): on_item per entry in order, from after_id ("0-0", or "$" = from now: the end of

@@ -274,6 +274,16 @@ TEST(password_database_and_library_are_ready_before_on_connect)
     redis_commandf(r, 0, count, &t, "FCALL three 0");
     CHECK(wait_for(&f, &t, 3, 3000));
     CHECK_INT(t.integer, 3);
+    /* removed under a connection that lives: one command says so, and it is there again */
+    redis_commandf(r, 0, NULL, NULL, "FUNCTION FLUSH");
+    redis_commandf(r, 0, count, &t, "FCALL three 0");
+    redis_commandf(r, 0, count, &t, "FCALL three 0");
+    CHECK(wait_for(&f, &t, 5, 3000));
+    CHECK(t.kind == REDIS_ERROR);
+    redis_commandf(r, 0, count, &t, "FCALL three 0");
+    CHECK(wait_for(&f, &t, 6, 3000));
+    CHECK(t.kind == REDIS_INTEGER && t.integer == 3);
+    CHECK_INT(connects, 4);
     CLOSE(f, r);
 }
 
