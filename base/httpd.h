@@ -78,6 +78,8 @@ void http_req_on_writable(struct http_req *r, void (*writable)(void *arg), void 
  * Transfer-Encoding, Date and hop-by-hop headers are ignored, but `Connection: close` ends the connection after the
  * reply. */
 void http_set_header(struct http_req *r, const char *name, struct str value);
+/* ... beside those of that name that are set: a field that comes several times (Set-Cookie). */
+void http_add_header(struct http_req *r, const char *name, struct str value);
 void http_set_headerf(struct http_req *r, const char *name, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* The whole reply at once; the request ends. Content-Length, Date, Connection are added. */
 void http_send(struct http_req *r, int status, const char *content_type, struct str body);

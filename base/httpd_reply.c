@@ -187,7 +187,7 @@ static void remove_header(struct buf *headers, struct str name)
     }
 }
 
-void http_set_header(struct http_req *r, const char *name, struct str value)
+static void put_header(struct http_req *r, const char *name, struct str value, bool alone)
 {
     struct buf *headers = &r->conn->reply_headers;
     struct str key = str_of(name);
@@ -199,7 +199,7 @@ void http_set_header(struct http_req *r, const char *name, struct str value)
         log_limited(LOG_ERROR, "http", "bug: reply header \"%s\" holds a line break or is no token",
                     name);
     if (!http_token_ok(key)) return;
-    remove_header(headers, key);
+    if (alone) remove_header(headers, key);
     size_t before = headers->n;
     buf_str(headers, key);
     buf_z(headers, ": ");
@@ -217,6 +217,16 @@ void http_set_header(struct http_req *r, const char *name, struct str value)
     for (size_t i = value_at; i < headers->n - 2; i++)
         if (strchr("\r\n", headers->p[i]))
             headers->p[i] = ' '; /* NUL included: strchr finds the terminator */
+}
+
+void http_set_header(struct http_req *r, const char *name, struct str value)
+{
+    put_header(r, name, value, true);
+}
+
+void http_add_header(struct http_req *r, const char *name, struct str value)
+{
+    put_header(r, name, value, false);
 }
 
 void http_set_headerf(struct http_req *r, const char *name, const char *fmt, ...)

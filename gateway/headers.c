@@ -46,6 +46,17 @@ struct str headers_find(const struct header_list *l, const char *name)
     return (struct str){0};
 }
 
+bool headers_again(const struct header_list *l, size_t i)
+{
+    struct str name, value, before;
+    headers_at(l, i, &name, &value);
+    for (size_t k = 0; k < i; k++) {
+        headers_at(l, k, &before, &value);
+        if (str_ieq(before, name)) return true;
+    }
+    return false;
+}
+
 size_t headers_view(const struct header_list *l, struct http_header out[HEADERS_MAX])
 {
     for (size_t i = 0; i < l->n; i++)

@@ -22,6 +22,8 @@ void headers_at(const struct header_list *l, size_t i, struct str *name, struct 
 struct str headers_find(const struct header_list *l,
                         const char *name); /* first, ASCII case ignored; p NULL when absent */
 /* Fills out[0..n) with views (borrowed until the next add); returns n <= HEADERS_MAX. */
+/* Is the name of the one at i also that of one before it? */
+bool headers_again(const struct header_list *l, size_t i);
 size_t headers_view(const struct header_list *l, struct http_header out[HEADERS_MAX]);
 
 #endif

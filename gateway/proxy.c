@@ -19,6 +19,14 @@ struct proxy {
     bool paused;
 };
 
+/* Several fields of one name, as Set-Cookie. */
+static bool came_before(const struct http_reply_head *head, size_t i)
+{
+    for (size_t k = 0; k < i; k++)
+        if (str_ieq(head->headers[k].name, head->headers[i].name)) return true;
+    return false;
+}
+
 static void pass_head(struct exchange *x, const struct http_reply_head *head)
 {
     char name[128], type[256];
@@ -28,9 +36,12 @@ static void pass_head(struct exchange *x, const struct http_reply_head *head)
         if (header_is_hop(n) || str_ieq(n, STR("content-type")) || n.n >= sizeof name ||
             limit_hides(x, n))
             continue;
-        snprintf(name, sizeof name, STR_FMT, STR_ARG(n));
-        http_set_header(x->r, str_ieq(n, STR("x-request-id")) ? "x-upstream-request-id" : name,
-                        head->headers[i].value);
+        bool id = str_ieq(n, STR("x-request-id"));
+        str_copy(name, sizeof name, id ? STR("x-upstream-request-id") : n);
+        if (came_before(head, i))
+            http_add_header(x->r, name, head->headers[i].value);
+        else
+            http_set_header(x->r, name, head->headers[i].value);
     }
     http_set_header(x->r, "x-request-id", str_of(x->request_id));
     if (x->gw->o.trace_header) http_set_header(x->r, "x-deja-trace", str_of(x->trace.id));

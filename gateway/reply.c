@@ -182,7 +182,11 @@ static void pass_headers(struct exchange *x, const struct header_list *from)
         bool id = str_ieq(n, STR("x-request-id"));
         if ((!id && !reply_header_passes(n)) || n.n >= sizeof name || limit_hides(x, n)) continue;
         str_copy(name, sizeof name, n);
-        http_set_header(x->r, id ? "x-upstream-request-id" : name, v);
+        if (id) str_copy(name, sizeof name, STR("x-upstream-request-id"));
+        if (headers_again(from, i))
+            http_add_header(x->r, name, v); /* Set-Cookie, Link */
+        else
+            http_set_header(x->r, name, v);
     }
 }
 

@@ -15,6 +15,7 @@ What it does with a request stands in the last user text as [[name]] or [[name:a
   think:TEXT   reasoning_content before the content
   big          a whole answer with a number over 64 bits
   odd          what is valid and rare: frames with a number over 64 bits and with an empty list inside, a usage beyond all reason
+  cookies      two Set-Cookie beside the answer
   wordform:N   status 422 with error form N of 0..4  errorname   an event named error that holds no JSON, then [DONE]
 Every request is recorded: `calls` (dicts with path, method, headers, raw, json, text, gone)."""
 import base64
@@ -254,7 +255,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._wait_for_end()
             self.close_connection = True
             return
-        self._send(200, body, extra=[("X-Upstream", "fake")])
+        cookies = [("Set-Cookie", "a=1"), ("Set-Cookie", "b=2"), ("X-One", "1")] if "cookies" in do else []
+        self._send(200, body, extra=[("X-Upstream", "fake"), *cookies])
 
     def _chunk(self, call, delta, finish=None, usage=False):
         doc = {"id": f"chatcmpl-{call['n']}", "object": "chat.completion.chunk", "created": 1, "model": call["json"].get("model"),
