@@ -1,6 +1,7 @@
 /* pipeline.c - see pipeline.h. The table below is the request's path; nothing else moves a request forward, ends or frees it. */
 #include "gateway/pipeline.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -30,6 +31,7 @@ enum {
     EXPLAINED = 1 << ROUTE_EXPLAIN,
     WELL = 1 << ROUTE_HEALTH | 1 << ROUTE_READY,
     EVERY = (1 << N_ROUTES) - 1,
+    PLAIN_BYTES = 128,        /* over the longest address known here */
     STATUS_CLIENT_GONE = 499, /* nginx's number for it; only in the log and metrics */
 };
 
@@ -84,8 +86,28 @@ static bool is_under(struct str path, struct str root)
            (str_starts(path, root) && path.p[root.n] == '/' && !path_is_odd(path));
 }
 
+/* As upstreams read it: what needs no escape is the same with one (RFC 3986, 6.2.2.2), and a slash at the end is none. Else a request
+ * would pass by its cache and its limits under another spelling of its address. */
+static struct str plain_path(struct str path, char out[PLAIN_BYTES])
+{
+    size_t n = 0;
+    if (path.n > 1 && path.p[path.n - 1] == '/') path.n--;
+    if (path.n > PLAIN_BYTES) return path;
+    for (size_t i = 0; i < path.n; i++) {
+        int high = i + 2 < path.n && path.p[i] == '%' ? hex_value(path.p[i + 1]) : -1,
+            low = high >= 0 ? hex_value(path.p[i + 2]) : -1;
+        char c = low >= 0 ? (char)(16 * high + low) : path.p[i];
+        bool escaped = low >= 0 && (isalnum((unsigned char)c) || c == '-' || c == '_' || c == '~');
+        out[n++] = escaped ? c : path.p[i];
+        if (escaped) i += 2;
+    }
+    return (struct str){out, n};
+}
+
 static enum route route_of(struct str path)
 {
+    char scratch[PLAIN_BYTES];
+    struct str plain = plain_path(path, scratch);
     static const struct {
         const char *path;
         enum route route;
@@ -100,7 +122,7 @@ static enum route route_of(struct str path)
                  {"/metrics", ROUTE_METRICS},
                  {"/admin/explain", ROUTE_EXPLAIN}};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (str_eqz(path, known[i].path)) return known[i].route;
+        if (str_ieq(plain, str_of(known[i].path))) return known[i].route;
     if (str_starts(path, STR("/admin/"))) return ROUTE_ADMIN;
     if (is_under(path, STR("/v1/files"))) return ROUTE_FILES;
     if (is_under(path, STR("/v1/batches"))) return ROUTE_BATCHES;

@@ -285,6 +285,27 @@ class Relaying(GatewayCase):
         self.assertEqual((h["authorization"], h["x-custom"], h["x-request-id"], h["openai-organization"]), ("Bearer sk-client", "kept", "my-id-1", "org"))
         self.assertFalse([k for k in h if k.startswith("x-deja") or k == "x-hop"])
 
+    def test_a_field_that_an_upstream_repeats_comes_as_often(self):
+        cookies = [("Set-Cookie", "a=1"), ("Set-Cookie", "b=2"), ("X-One", "1")]
+        for path, body in (("/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": unique("[[cookies]]")}]}),
+                           ("/v1/audio/speech", {"model": "m", "prompt": unique("[[cookies]]")})):
+            c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+            c.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+            r = c.getresponse()
+            self.assertEqual([(k, v) for k, v in r.getheaders() if k in ("Set-Cookie", "X-One")], cookies, path)
+            c.close()
+
+    def test_another_spelling_of_an_address_passes_by_nothing(self):
+        q = unique()
+        body = {"model": "m", "messages": [{"role": "user", "content": q}]}
+        self.assertEqual(call(self.port, "POST", "/v1/chat/completions", body)[1]["x-deja-cache"], "miss")
+        for path in ("/v1/chat/completion%73", "/v1/chat/completions/", "/v1/%63hat/completions", "/v1/Chat/Completions", "/%76%31/chat/completions?a=1"):
+            s, h, _ = call(self.port, "POST", path, body)
+            self.assertEqual((s, h.get("x-deja-cache")), (200, "exact"), path)
+        for path in ("/v1/chat%2Fcompletions", "/v1/chat/completions%00", "/v1/chat/./completions%2e"):
+            self.assertEqual(call(self.port, "POST", path, body)[0], 404, path)
+        self.assertEqual(self.up.count(q), 1)
+
     def test_request_id_is_kept_or_made(self):
         self.assertEqual(self.ask(unique(), {"X-Request-Id": "abc"})[1]["x-request-id"], "abc")
         one, two = self.ask(unique())[1]["x-request-id"], self.ask(unique(), {"X-Request-Id": 'bad "id"'})[1]["x-request-id"]
@@ -482,6 +503,18 @@ class Coalescing(GatewayCase):
         self.assertEqual((h["x-deja-cache"], done, self.up.count(q)), ("coalesced", True, 1))
         self.assertTrue(text_of(evs).startswith("piece 0 piece 1"))
         self.assertIn("piece 7", text_of(evs))
+
+    def test_who_comes_late_is_told_of_the_time_since_then(self):
+        q = unique("[[slow:900]] late")
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            jobs = []
+            for stream in (True, False, True):
+                jobs.append(pool.submit(self.ask, q, stream=stream))
+                time.sleep(0.2)
+            got = [j.result() for j in jobs]
+        self.assertEqual((self.up.count(q), [h["x-deja-cache"] for _, h, _ in got]), (1, ["miss", "coalesced", "coalesced"]))
+        for _, h, _ in got:                                 # without the upstream's 0.9 s, and never less than nothing
+            self.assertLess(int(h["x-deja-overhead-us"]), 500_000)
 
     def test_requests_that_want_their_own_answer_do_not_share(self):
         q = unique("[[slow:400]] own")
