@@ -111,7 +111,9 @@ static void read_line(struct batch_check *c, struct str line, size_t at)
 bool batch_check_feed(struct batch_check *c, struct str chunk)
 {
     c->n = 0;
-    for (size_t at = 0; at < chunk.n && !c->ended;) {
+    /* Editors put a byte order mark before UTF-8; RFC 8259 lets a reader pass over it. */
+    size_t mark = !c->n_lines && str_starts(chunk, STR("\xEF\xBB\xBF")) ? 3 : 0;
+    for (size_t at = mark; at < chunk.n && !c->ended;) {
         struct str rest = str_sub(chunk, at, chunk.n);
         ptrdiff_t end = str_find_char(rest, '\n');
         size_t n = end < 0 ? rest.n : (size_t)end;

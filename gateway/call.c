@@ -362,6 +362,7 @@ static void start_leg(struct call *c, struct upstream *t, bool hedge)
     struct http_call_handler handler = {on_head, on_body, on_done, l};
     l->http = http_call(c->gw->client, &call, &handler);
     int total = own_or(t->spec.total_ms, o->upstream_total_ms);
+    if (c->hedge && !hedge) loop_timer_arm(c->hedge, (uint64_t)o->upstream_hedge_ms);
     if (total && c->total && c->tries == 0 && !hedge) loop_timer_arm(c->total, (uint64_t)total);
     buf_fini(&auth);
     buf_fini(&path);
@@ -446,9 +447,7 @@ static void make_timers(struct call *c)
     const struct gateway_options *o = &c->gw->o;
     c->timer = loop_timer_new(c->gw->loop, on_timer, c);
     c->total = loop_timer_new(c->gw->loop, on_total, c);
-    if (!o->upstream_hedge_ms || !c->repeatable) return;
-    c->hedge = loop_timer_new(c->gw->loop, on_hedge, c);
-    loop_timer_arm(c->hedge, (uint64_t)o->upstream_hedge_ms);
+    if (o->upstream_hedge_ms && c->repeatable) c->hedge = loop_timer_new(c->gw->loop, on_hedge, c);
 }
 
 /* --- the queue */

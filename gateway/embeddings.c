@@ -21,6 +21,7 @@ enum {
     ITEMS_A_TURN = 32,           /* of the loop: some 20 us each */
     TABLE_SLOTS = 4096,          /* over EMBED_INPUTS_MAX; power of two */
     LOOP_BYTES_MAX = 64 * 1024,  /* of JSON read or written without a worker: under a millisecond */
+    BYTES_A_TOKEN = 4,           /* of what is asked, for its place in the queue */
     NUMBER_BYTES = 13,           /* of a value written as text */
     REPLY_BYTES_MAX = 256 << 20, /* the largest list at the largest usual size */
 };
@@ -274,6 +275,7 @@ static void on_done(void *arg, enum err code, enum fault f, bool head_seen)
     e->call = NULL;
     if (!e->x) return settle(e);
     e->x->upstream_us = clock_us() - e->asked_us;
+    e->x->out.queued_us = call_waited_us(call);
     if (buf_failed(&e->body)) return fault(e, FAULT_TOO_LONG, "");
     if (code != OK) {
         uint64_t wait_ms = call_retry_after_ms(call);
@@ -333,8 +335,11 @@ static void ask(struct embedding *e)
                              .model = x->model,
                              .body = e->as_it_is ? exchange_body(x) : buf_view(&body),
                              .repeatable = true,
-                             .batch = x->batch};
+                             .batch = x->patient,
+                             .tenant = str_of(x->tenant),
+                             .tenant_weight = x->tenant_weight};
     struct call_handler h = {.on_head = on_head, .on_body = on_body, .on_done = on_done, .arg = e};
+    r.cost = 1 + (double)r.body.n / BYTES_A_TOKEN;
     e->asked_us = clock_us();
     if (fine) e->call = call_start(x->gw, &r, &h);
     headers_fini(&headers);

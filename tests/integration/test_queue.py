@@ -106,6 +106,25 @@ class Queue(unittest.TestCase):
             self.assertTrue(all(r.result()[0] == 200 for r in [running, *rest]))
         self.assertEqual(self.up.count(same), 1)
 
+    def test_embeddings_wait_by_tenant_and_class_as_all_do(self):
+        self.start(1, "--queue-batch-percent", "0", keys="sk-a a\nsk-b b\nsk-first first\nsk-jobs jobs class=batch\n")
+
+        def embed(key, text, **headers):
+            return call(self.rig.port, "POST", "/v1/embeddings", {"model": "m", "input": text}, {"Authorization": "Bearer " + key, **headers}, 60)
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            jobs = [pool.submit(self.ask, unique("[[slow:1500]]"), {"Authorization": "Bearer sk-first"})]
+            self.wait("deja_queue_working", 1)
+            todo = [("sk-jobs", "jobs", {}), ("sk-a", "header", {"x-deja-priority": "batch"}), *(("sk-a", f"flood {i}", {}) for i in range(3)), ("sk-b", "calm 1", {})]
+            for n, (key, text, headers) in enumerate(todo):
+                jobs.append(pool.submit(embed, key, text, **headers))
+                self.wait("deja_queue_waiting", n + 1)
+            got = [j.result() for j in jobs]
+        self.assertEqual([g[0] for g in got], [200] * 7)
+        self.assertTrue(all(int(g[1].get("x-deja-queue-ms", 0)) > 0 for g in got[1:]))
+        order = [c["json"]["input"] for c in self.up.calls if "input" in c["json"]]
+        self.assertLess(order.index("calm 1"), order.index("flood 1"))
+        self.assertEqual(set(order[4:]), {"jobs", "header"})
+
     def test_online_goes_before_batch_by_header_and_by_key(self):
         self.start(1, "--queue-batch-percent", "0", keys="sk-a a\nsk-jobs jobs class=batch\n")
         with concurrent.futures.ThreadPoolExecutor(8) as pool:

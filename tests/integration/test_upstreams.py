@@ -199,6 +199,19 @@ class Several(unittest.TestCase):
         self.assertGreaterEqual(self.metric("deja_upstream_hedges_won_total"), 1)
         self.assertEqual(self.metric("deja_upstream_inflight"), 0)
 
+    def test_a_call_that_waited_for_its_turn_is_hedged_from_then_on(self):
+        a, b = self.fake(), self.fake()
+        self.start("--upstream", f"{a.url} max_concurrency=1", "--upstream", f"{b.url} max_concurrency=1 weight=0.001", "--upstream-hedge-ms", "400")
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            first = [pool.submit(self.ask, unique(f"[[slow:{ms}]]")) for ms in (1000, 1100) if not time.sleep(0.05)]
+            time.sleep(0.2)
+            a.hold = 8
+            began = time.monotonic()
+            waited = self.ask(unique("waited"))
+            self.assertLess(time.monotonic() - began, 6)
+            self.assertEqual([waited[0], *(f.result()[0] for f in first)], [200] * 3)
+        self.assertEqual((a.count("waited"), b.count("waited"), self.metric("deja_upstream_hedges_won_total")), (1, 1, 1))
+
     def test_total_time_is_a_bound_for_a_stream_that_drips_for_ever(self):
         a = self.fake()
         self.start("--upstream", f"{a.url} total_ms=400", "--upstream-retries", "0")

@@ -50,6 +50,25 @@ TEST(requests_are_found_and_blank_lines_are_passed_over)
     buf_fini(&b);
 }
 
+TEST(a_byte_order_mark_before_the_first_line_is_passed_over_and_nowhere_else)
+{
+    struct batch_check *c = batch_check_new("/v1/embeddings", 10, 1);
+    struct buf b;
+    size_t n;
+    buf_init(&b, 1 << 16);
+    buf_z(&b, "\xEF\xBB\xBF");
+    add_line(&b, "a");
+    CHECK(batch_check_feed(c, buf_view(&b)));
+    const struct batch_span *s = batch_check_lines(c, &n);
+    REQUIRE(n == 1);
+    CHECK_INT(s[0].at, 3);
+    CHECK_STR(str_sub(buf_view(&b), s[0].at, 16), "{\"custom_id\":\"a\"");
+    CHECK(batch_check_feed(c, buf_view(&b))); /* the next chunk */
+    CHECK_INT(error_count(batch_check_end(c), 2), 1);
+    batch_check_free(c);
+    buf_fini(&b);
+}
+
 TEST(errors_name_the_line_in_the_file_and_a_custom_id_may_come_once)
 {
     struct batch_check *c = batch_check_new("/v1/embeddings", 10, 1);
