@@ -104,7 +104,6 @@ static void tell_reply(const struct ending *en, struct ticket *t, bool lines_onl
         bool leads = strcmp(x->out.cache, "coalesced") !=
                      0; /* only the leader gets headers that may be personal */
         struct str retry = headers_find(&en->headers, "retry-after");
-        x->upstream_us = clock_us() - t->started_us;
         if ((!leads || x->door) && retry.p) http_set_header(x->r, "Retry-After", retry);
         if (x->door)
             reply_refusal(x, &own);
@@ -121,7 +120,6 @@ static void tell_error(const struct ending *en, struct ticket *t, bool lines_onl
     for (struct exchange *x = t->riders, *next; x; x = next) {
         next = x->rider_next;
         if (lines_only && !x->batch) continue;
-        x->upstream_us = clock_us() - t->started_us;
         if (en->retry_ms)
             http_set_headerf(x->r, "Retry-After", "%llu",
                              (unsigned long long)((en->retry_ms + 999) / 1000));

@@ -108,6 +108,7 @@ struct exchange {
 
     struct ticket *ticket; /* the upstream call it shares, and its place among the riders */
     struct exchange *rider_prev, *rider_next;
+    uint64_t joined_us; /* since when it waits for the ticket's call, which may have begun before */
     struct ticket *
         follows; /* the one whose answer it waits for (follow.h): then the two above are of its line */
     uint64_t follows_us;  /* since then */

@@ -89,7 +89,7 @@ static void go_alone(struct exchange *x)
     outcome_reason(&x->out, "leader_lost");
     x->out.entry[0] = 0;
     x->out.similarity = -1;
-    x->upstream_us = 0;
+    x->upstream_us = x->follows_us = 0;
     metric_add(x->gw->series->followed[FOLLOWED_ALONE], 1);
     pipeline_resume(x);
 }

@@ -308,7 +308,6 @@ static void whole_unknown(struct ticket *t, const char *why)
     for (struct exchange *x = t->riders, *next; x && passes; x = next) {
         next = x->rider_next;
         if (x->req.stream || x->door) continue;
-        x->upstream_us = clock_us() - t->started_us;
         reply_upstream(x, t->status, headers_find(&t->headers, "content-type"), &t->headers,
                        buf_view(&t->body));
         ticket_off(t, x);
@@ -357,7 +356,6 @@ static void whole_answer(struct ticket *t)
     t->ended_us = clock_us();
     for (struct exchange *x = t->riders, *next; x; x = next) {
         next = x->rider_next;
-        x->upstream_us = t->ended_us - t->started_us;
         if (!gets_own_bytes(x)) {
             ticket_send_answer(t, x, &a);
             continue;

@@ -55,6 +55,7 @@ void ladder_describe(struct exchange *x)
 {
     if (!x->ticket) return;
     x->out.queued_us = x->ticket->queued_us;
+    ticket_note_wait(x->ticket, x);
     if (x->out.degraded) return;
     x->out.degraded = step_of(x->ticket);
     if (!x->out.degraded || strcmp(x->out.degraded, "fallback")) return;
@@ -96,6 +97,8 @@ static bool ask_fallback(struct ticket *t, struct exchange *x)
     bool good = body_edit(&body, exchange_body(x), &edit, 1) == OK;
     if (good) {
         ticket_forget_answer(t);
+        /* also where another gateway's call was followed, which would have stored its answer there */
+        t->store = t->ladder->keyed && !x->controls.no_store;
         count_fallback(t, model);
         ticket_call(t, x, model, buf_view(&body));
     }
@@ -113,6 +116,16 @@ static bool takes_stored(const struct exchange *x, const struct cache_found *f)
     if (!f) return true;
     if (c->max_age_s >= 0 && f->age_s > c->max_age_s) return false;
     return f->result == CACHE_EXACT || (!c->skip_semantic && f->similarity >= c->threshold_min);
+}
+
+/* One look-up for all: by the knobs of the one that leads, and what the least trusting of them would take (equal in what they ask, they
+ * may have different keys). */
+static struct cache_knobs knobs_of(const struct ticket *t, const struct exchange *leader)
+{
+    struct cache_knobs k = leader->knobs;
+    for (const struct exchange *x = t->riders; x; x = x->rider_next)
+        if (x->knobs.trust_min > k.trust_min) k.trust_min = x->knobs.trust_min;
+    return k;
 }
 
 static void climb(struct ticket *t);
@@ -150,10 +163,11 @@ static bool look_for_stored(struct ticket *t, struct exchange *leader)
         semantic |= !x->controls.skip_semantic && x->req.kind == OPENAI_CHAT;
     }
     if (!any || !l->keyed) return false;
+    struct cache_knobs knobs = knobs_of(t, leader);
     struct cache_lookup_options o = {.skip_semantic = !semantic,
                                      .threshold_min = leader->controls.threshold_min,
                                      .max_age_s = -1,
-                                     .knobs = &leader->knobs};
+                                     .knobs = &knobs};
     l->lookup = cache_find(t->gw->cache, &l->key, &o, on_stored, t);
     return true;
 }
@@ -197,15 +211,12 @@ static void serve_found(struct ticket *t, struct exchange *x, const struct cache
 {
     char reason[64];
     bool stale = f->stale_s > 0;
-    if (strcmp(x->out.cache, "coalesced") != 0 && !x->limit) { /* nothing is computed for it */
-        x->limit = t->limit;
-        t->limit = NULL;
-    }
+    if (strcmp(x->out.cache, "coalesced") != 0)
+        limit_take_back(x, t); /* nothing is computed for it */
     x->out.cache = stale ? "stale" : f->result == CACHE_EXACT ? "exact" : "semantic";
     x->out.degraded = stale ? "stale" : NULL; /* else ladder_describe says it */
     x->out.age_s = f->age_s;
     x->out.stale_s = f->stale_s;
-    x->upstream_us = clock_us() - t->started_us;
     x->out.similarity = f->similarity;
     snprintf(x->out.entry, sizeof x->out.entry, "%s", f->entry_id);
     snprintf(reason, sizeof reason, "%s%.50s", stale ? "stale:" : "", f->reason);
@@ -243,8 +254,9 @@ static bool look_up(struct ticket *t, struct exchange *leader)
     }
     if (l->looked || !t->keyed || !most) return false;
     l->looked = true;
+    struct cache_knobs knobs = knobs_of(t, leader);
     struct cache_lookup_options o = {
-        .skip_semantic = !semantic, .max_age_s = -1, .stale_s = most, .knobs = &leader->knobs};
+        .skip_semantic = !semantic, .max_age_s = -1, .stale_s = most, .knobs = &knobs};
     l->lookup = cache_find(t->gw->cache, &t->key, &o, on_found, t);
     return true;
 }
@@ -284,7 +296,6 @@ static void serve_canned(struct ticket *t, struct exchange *x)
     struct openai_answer a;
     if (!t->gw->canned || !takes_canned(x) || !canned_answer(t, x, &a)) return;
     x->out.degraded = "canned";
-    x->upstream_us = t->ended_us - t->started_us;
     outcome_reason(&x->out, "canned");
     ticket_send_answer(t, x, &a);
     openai_answer_fini(&a);

@@ -17,7 +17,7 @@ struct limit_claim {
     struct prompt_reader *reader; /* that counted them, for the answer too; NULL = estimated */
     struct limit_amounts reserved;
     struct limit_view tokens; /* as told at the door */
-    uint64_t from_us; /* at the door since */
+    uint64_t from_us;         /* at the door since */
 };
 
 /* Tells the client its limits; a refusal is the whole reply. (limit_tell.c) */
@@ -33,6 +33,8 @@ void limit_end(struct exchange *x);
 double limit_hit_tokens(const struct limit_claim *c, const struct openai_usage *u);
 /* The leader's claim is the call's: whoever reads the answer, it is paid by the upstream call. */
 void limit_pass_to_ticket(struct exchange *x, struct ticket *t);
+/* ... and is x's again: the call is not made, or what is stored answers x instead. Nothing where x has one or t has none. */
+void limit_take_back(struct exchange *x, struct ticket *t);
 /* The upstream's answer is there, or a stream is complete and not taken from its collector yet; a may be NULL. Each settles t's claim
  * unless that was done. */
 void ticket_settle_answer(struct ticket *t, const struct openai_answer *a);

@@ -68,6 +68,13 @@ void limit_pass_to_ticket(struct exchange *x, struct ticket *t)
     x->limit = NULL;
 }
 
+void limit_take_back(struct exchange *x, struct ticket *t)
+{
+    if (x->limit || !t->limit) return;
+    x->limit = t->limit;
+    t->limit = NULL;
+}
+
 static void settle_ticket(struct ticket *t, const struct openai_usage *u)
 {
     struct limit_claim *c = t->limit;

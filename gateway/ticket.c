@@ -71,6 +71,7 @@ static void on_timer(void *arg)
 static void link_rider(struct ticket *t, struct exchange *x)
 {
     x->ticket = t;
+    x->joined_us = x->follows_us ? x->follows_us : clock_us();
     x->rider_prev = NULL;
     x->rider_next = t->riders;
     if (t->riders) t->riders->rider_prev = x;
@@ -233,10 +234,7 @@ void ticket_follow(struct ticket *t)
         if (strcmp(x->out.cache, "miss") != 0) continue;
         x->out.cache = "coalesced";
         outcome_reason(&x->out, "in_flight");
-        if (!x->limit) { /* it is charged as one that shared */
-            x->limit = t->limit;
-            t->limit = NULL;
-        }
+        limit_take_back(x, t); /* it is charged as one that shared */
     }
 }
 
@@ -276,12 +274,15 @@ static void note_call(const struct ticket *t, struct exchange *x)
     x->out.queued_us = t->queued_us;
 }
 
+void ticket_note_wait(const struct ticket *t, struct exchange *x)
+{
+    uint64_t until_us = x->streaming || !t->ended_us ? clock_us() : t->ended_us;
+    x->upstream_us = until_us > x->joined_us ? until_us - x->joined_us : 1;
+}
+
 void ticket_let_go(struct ticket *t, struct exchange *x)
 {
-    if (x->streaming || !t->ended_us)
-        x->upstream_us = clock_us() - t->started_us;
-    else
-        x->upstream_us = t->ended_us - t->started_us;
+    ticket_note_wait(t, x);
     note_call(t, x);
     unlink_rider(t, x);
 }
@@ -310,7 +311,7 @@ void ticket_leave(struct exchange *x)
     struct ticket *t = x->ticket;
     follow_leave(x);
     if (!t) return;
-    x->upstream_us = clock_us() - t->started_us;
+    ticket_note_wait(t, x);
     note_call(t, x);
     unlink_rider(t, x);
     if (!t->n_riders && !t->call) flight_leave(t);
@@ -387,7 +388,6 @@ static void feed(struct ticket *t, struct exchange *x)
 {
     if (!x->streaming && t->opened && x->req.stream) {
         bool leader = !strcmp(x->out.cache, "miss") || !strcmp(x->out.cache, "bypass");
-        x->upstream_us = clock_us() - t->started_us;
         reply_stream_open(x, &t->tape, leader ? &t->headers : NULL);
     }
     if (x->streaming && reply_pump(x)) ticket_off(t, x);

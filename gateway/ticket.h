@@ -85,6 +85,8 @@ void ticket_call(struct ticket *t, struct exchange *x, struct str model, struct 
 void ticket_forget_answer(struct ticket *t);
 /* A whole answer to one rider, in the form it asked for. It rides no more, and its stream is its own where it is still being written. */
 void ticket_send_answer(struct ticket *t, struct exchange *x, const struct openai_answer *a);
+/* How long x has waited for the call by now, or until its outcome was known, for x->upstream_us. */
+void ticket_note_wait(const struct ticket *t, struct exchange *x);
 void ticket_off(struct ticket *t,
                 struct exchange *x); /* takes x out and ends it: its reply is over */
 void ticket_let_go(struct ticket *t, struct exchange *x); /* takes x out, which goes on alone */

@@ -1,5 +1,6 @@
 """Goal: entries in Redis stay within the budget of their namespace and what is worth most stays; two gateways on one Redis say the same, also
 after one was killed, the other went on, and the log was trimmed. Method: real deja and redis-server, a scripted upstream."""
+import concurrent.futures
 import json
 import os
 import re
@@ -184,6 +185,31 @@ class Trust(LifecycleCase):
         first_true(lambda: says("sk-desk", "please how do i block my bank card!", **{"Cache-Control": "no-store"})[2] == refused[2])
         entry = ask(port, other, {"Authorization": "Bearer sk-desk"}, model="m")[1]["x-deja-entry"]
         self.assertEqual(self.redis("HGET", f"deja:{{deja}}:e:{entry}", "trust"), "3")
+
+    def test_who_waits_with_others_gets_no_stored_answer_of_a_fallback_that_its_key_would_not_take(self):
+        keys, second = os.path.join(self.rig.folder, "keys"), FakeUpstream()
+        self.addCleanup(second.close)
+        with open(keys, "w", encoding="utf8") as f:
+            f.write("sk-chat bank trust=0\nsk-desk bank trust=3 min_trust=3\n")
+        _, port = self.gateway("gateway", "--api-keys", keys, "--upstream", second.url + " models=small", "--fallback", "big=small",
+                               "--upstream-retries", "0", "--breaker-failures", "1000", "--breaker-error-percent", "0")
+
+        def says(key, text, model):
+            r = ask(port, text, {"Authorization": "Bearer " + key}, model=model)
+            return r[1]["x-deja-cache"], said_of(r)
+        text, other, again = "How do I block my bank card?", "Please, how do I block my bank card", "please how do i block my bank card!"
+        first = says("sk-chat", text, "small")[1]
+        first_true(lambda: says("sk-chat", text, "small")[0] == "exact")
+        self.fake.fail, self.fake.hold = "500", 0.8
+        first_true(lambda: says("sk-chat", other, "big") == ("semantic", first))           # what chat caused is good enough for chat
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            for n, order in enumerate((("sk-desk", "sk-chat"), ("sk-chat", "sk-desk"))):
+                asked = again + "!" * n
+                one = pool.submit(says, order[0], asked, "big")
+                first_true(lambda asked=asked: self.fake.count(asked) == 1)
+                got = {order[1]: says(order[1], asked, "big"), order[0]: one.result()}
+                self.assertNotEqual(got["sk-desk"][1], first, order)
+                self.assertEqual(self.fake.count(asked), 1)
 
 
 

@@ -341,6 +341,56 @@ class Limits(unittest.TestCase):
             self.ports.pop()
             self.assertEqual(p.stop(), 0)
 
+    def with_fallbacks(self, *names):
+        """Gateways of their own whose first models fail, each as self.ports[2 + i]; the upstream of the second models."""
+        second = FakeUpstream()
+        self.addCleanup(second.close)
+        self.up.fail = "500"
+        for name in names:
+            p = self.rig.gateway("--upstream", self.up.url + " models=first", "--upstream", second.url + " models=second", "--fallback",
+                                 "first=second", "--redis", self.rig.redis_url, "--api-keys", self.keys, "--limit-lease-ms", "3000",
+                                 "--upstream-retries", "0", "--cache-redis-deadline-ms", "1000", "--breaker-error-percent", "0",
+                                 "--breaker-failures", "1000", name=name)
+            self.ports.append(self.rig.port)
+            self.addCleanup(lambda p=p: self.assertEqual(p.stop(), 0))
+            self.in_force([p])
+        self.addCleanup(lambda: (self.ports.__delitem__(slice(2, None)), setattr(self.up, "fail", None), setattr(self.up, "hold", 0)))
+        return second
+
+    def test_each_gateway_that_asks_a_fallback_after_a_call_they_shared_pays_for_it(self):
+        self.set("limit_tokens_per_min", 100000)
+        second = self.with_fallbacks("six", "seven")
+        until(lambda: all(self.metric("deja_flight_gateways", p) >= 3 for p in (2, 3)), 20, "the other gateways")
+        for n, stream in ((1, False), (2, True)):
+            self.up.hold = 1
+            got, text, calls = [], f"shared and sick {n}", self.up.count()
+            threads = [threading.Thread(target=lambda p=p: got.append(self.ask(text, port=p, model="first", stream=stream))) for p in (2, 3)]
+            for t in threads:
+                t.start()
+                time.sleep(0.3)
+            for t in threads:
+                t.join()
+            self.assertEqual([(s, h["x-deja-degraded"], h["x-deja-cache"]) for s, h, _ in got], [(200, "fallback", "miss")] * 2)
+            self.assertEqual((self.up.count() - calls, second.count(text)), (1, 2))
+            if not stream:
+                self.assertTrue(all("stored" in h["cache-status"] for _, h, _ in got))
+            until(lambda n=n: self.status()["tokens"] == 16 * n, 5, "the tokens of both")
+
+    def test_what_is_stored_of_a_fallback_costs_what_a_hit_costs(self):
+        self.set("limit_tokens_per_min", 100000)
+        second = self.with_fallbacks("eight")
+        self.assertEqual(self.ask("stored then", port=2, model="first")[1]["x-deja-cache"], "miss")
+        until(lambda: self.status()["tokens"] == 8, 5, "the fallback's tokens")
+        s, h, _ = self.ask("stored then", port=2, model="first")
+        self.assertEqual((s, h["x-deja-cache"], h["x-deja-degraded"]), (200, "exact", "fallback"))
+        self.assertGreaterEqual(int(h["x-ratelimit-remaining-tokens"]), 99992)          # told as left: nothing was asked
+        self.set("limit_hit_tokens", "yes", "global")
+        self.addCleanup(lambda: fcall(self.rig, "deja_config_unset", "limit_hit_tokens"))
+        time.sleep(1)
+        self.assertEqual(self.ask("stored then", port=2, model="first")[1]["x-deja-cache"], "exact")
+        until(lambda: self.status()["tokens"] == 16, 5, "the hit's tokens")
+        self.assertEqual(second.count("stored then"), 1)
+
     def test_each_api_tells_limits_in_its_own_names(self):
         self.set("limit_requests_per_min", 3)
         auth = {"Authorization": "Bearer " + self.key}
