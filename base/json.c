@@ -15,6 +15,8 @@
 
 enum { DEPTH_DEFAULT = 64, DEPTH_LIMIT = 2000 /* below jansson's own 2048 */, KEYS_ON_STACK = 32 };
 
+#define EXACT_MAX 9007199254740992.0 /* 2^53: below it every integer is a double of its own */
+
 struct place {
     size_t line, column; /* from 1; column counts bytes */
 };
@@ -104,6 +106,44 @@ enum err json_parse_at(struct str text, int depth_max, json_t **out, size_t *at,
 enum err json_parse(struct str text, int depth_max, json_t **out, struct errmsg *e)
 {
     return json_parse_at(text, depth_max, out, NULL, e);
+}
+
+/* The integer it was before all numbers were read as reals; NULL: it was none, or may have been another. */
+static json_t *integer_of(const json_t *v)
+{
+    double r = json_is_real(v) ? json_real_value(v) : 0.5;
+    return r == floor(r) && fabs(r) < EXACT_MAX ? json_integer((json_int_t)r) : NULL;
+}
+
+static void restore_integers(json_t *v)
+{
+    const char *name;
+    json_t *item, *whole;
+    size_t i;
+    json_object_foreach(v, name, item)
+    {
+        if ((whole = integer_of(item)))
+            json_object_iter_set_new(v, json_object_key_to_iter(name), whole);
+        else
+            restore_integers(item);
+    }
+    json_array_foreach(v, i, item)
+    {
+        if ((whole = integer_of(item)))
+            json_array_set_new(v, i, whole);
+        else
+            restore_integers(item);
+    }
+}
+
+json_t *json_parse_loosely(struct str text)
+{
+    json_t *doc = json_loadb(text.p, text.n, JSON_ALLOW_NUL | JSON_DECODE_ANY, NULL);
+    if (doc) return doc;
+    doc = json_loadb(text.p, text.n, JSON_ALLOW_NUL | JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL,
+                     NULL);
+    restore_integers(doc);
+    return doc;
 }
 
 /* Copies the escape at text.p[i] and returns its length. */

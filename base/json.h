@@ -13,6 +13,9 @@ MUST enum err json_parse(struct str text, int depth_max, json_t **out, struct er
 /* The same; *at is the byte the failure was seen at (text.n when the text ended too early). at may be NULL. */
 MUST enum err json_parse_at(struct str text, int depth_max, json_t **out, size_t *at,
                             struct errmsg *e);
+/* As clients read it: numbers beyond 64 bits are reals, of a name given twice the last value counts, nesting goes to 2048. A new reference;
+ * NULL: no JSON. */
+MUST json_t *json_parse_loosely(struct str text);
 /* Copies text with every invalid UTF-8 sequence and every escaped lone surrogate replaced by U+FFFD, so that a careless peer's
  * text can be parsed and passed on. True when something was replaced. */
 bool json_repair(struct buf *out, struct str text);

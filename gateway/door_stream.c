@@ -114,7 +114,8 @@ static bool on_event(void *arg, const struct sse_event *ev)
     json_t *doc = NULL;
     if (s->over) return true;
     if (str_eq(str_trim(ev->data), STR("[DONE]"))) return finish(s), true;
-    if (json_parse(ev->data, 0, &doc, NULL) != OK) return true; /* the tape holds none such */
+    if (json_parse(ev->data, 0, &doc, NULL) != OK) doc = json_parse_loosely(ev->data); /* rare */
+    if (!doc) return true; /* the tape holds none such */
     const json_t *error = json_object_get(doc, "error");
     struct turn_sink sink = {on_begin, on_piece, on_end, s};
     if (json_is_object(error)) {

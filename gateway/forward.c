@@ -143,16 +143,10 @@ static void error_frame(struct ticket *t, struct str data)
     ticket_feed_riders(t);
 }
 
-/* What a client makes of it, or NULL. json_parse is stricter: it refuses numbers beyond 64 bits, names given twice, deep nesting. Such
- * bytes pass as they came, and nothing is made of them. */
-static json_t *read_loosely(struct str data)
-{
-    return json_loadb(data.p, data.n, JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL, NULL);
-}
-
+/* What json_parse refuses may be an object to a client: such bytes pass as they came, and nothing is made of them here. */
 static bool is_object(struct str data)
 {
-    json_t *doc = read_loosely(data);
+    json_t *doc = json_parse_loosely(data);
     bool good = json_is_object(doc);
     json_decref(doc);
     return good;
@@ -293,7 +287,7 @@ static bool on_event(void *arg, const struct sse_event *ev)
 /* 2xx that is no answer we can read: a JSON object passes to those who asked for one (never stored), anything else is a 502. */
 static void whole_unknown(struct ticket *t, const char *why)
 {
-    json_t *doc = read_loosely(buf_view(&t->body));
+    json_t *doc = json_parse_loosely(buf_view(&t->body));
     bool object = json_is_object(doc);
     bool passes = object && json_object_get(doc, "choices") && !json_object_get(doc, "error");
     bool error =

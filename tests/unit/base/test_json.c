@@ -210,6 +210,26 @@ TEST(the_failing_member_is_named)
     CHECK_STR(json_key_at(STR("[1,2"), 2), "");
 }
 
+TEST(what_clients_read_is_read_loosely_and_integers_stay_integers)
+{
+    json_t *v = json_parse_loosely(STR("{\"big\":18446744073709551616,\"n\":[3,-4,0.5],\"in\":{"
+                                       "\"i\":7,\"max\":9007199254740993}}"));
+    REQUIRE(v);
+    CHECK(json_is_real(json_object_get(v, "big")));
+    const json_t *n = json_object_get(v, "n"), *in = json_object_get(v, "in");
+    CHECK_INT(json_integer_value(json_array_get(n, 0)), 3);
+    CHECK_INT(json_integer_value(json_array_get(n, 1)), -4);
+    CHECK(json_real_value(json_array_get(n, 2)) == 0.5);
+    CHECK_INT(json_integer_value(json_object_get(in, "i")), 7);
+    json_decref(v);
+    v = json_parse_loosely(STR("{\"a\":1,\"a\":9007199254740993}"));
+    CHECK_INT(json_integer_value(json_object_get(v, "a")), 9007199254740993);
+    json_decref(v);
+    CHECK(!json_parse_loosely(STR("{\"a\":1e400}")));
+    CHECK(!json_parse_loosely(STR("{\"a\":")));
+    CHECK(!json_parse_loosely(STR("")));
+}
+
 TEST(repair_makes_a_careless_peers_text_parse)
 {
     static const struct {

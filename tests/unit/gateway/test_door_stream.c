@@ -119,6 +119,27 @@ static void tell_frames(const char *door, const char *const *frames, size_t n, s
     buf_fini(&tape);
 }
 
+TEST(a_frame_that_is_valid_and_rare_is_told_like_others)
+{
+    const char *frames[] = {
+        "{\"big\":18446744073709551616,\"choices\":[{\"index\":0,\"delta\":{\"content\":\"first "
+        "\"}}]}",
+        "{\"a\":1,\"a\":2,\"choices\":[{\"index\":0,\"delta\":{\"content\":\"second\"}}]}",
+        "{\"big\":18446744073709551616,\"choices\":[{\"index\":1,\"delta\":{\"content\":\"other\"}}"
+        "]}",
+        "{\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}", "[DONE]"};
+    static const char *const doors[] = {"messages", "responses"};
+    for (size_t i = 0; i < 2; i++) {
+        struct buf out;
+        buf_init(&out, BYTES_MAX);
+        tell_frames(doors[i], frames, 5, &out);
+        CHECK(str_find(buf_view(&out), STR("\"first \"")) > 0);
+        CHECK(str_find(buf_view(&out), STR("\"second\"")) > 0);
+        CHECK(str_find(buf_view(&out), STR("\"other\"")) < 0);
+        buf_fini(&out);
+    }
+}
+
 TEST(an_answer_past_the_bound_ends_with_an_error)
 {
     const char *frames[] = {
