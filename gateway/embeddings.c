@@ -91,6 +91,8 @@ void embeddings_leave(struct exchange *x)
         if (e->lookups[i].l) cache_find_cancel(e->lookups[i].l);
     x->embedding = NULL;
     e->x = NULL;
+    if (e->call && !call_is_waiting(e->call))
+        x->upstream_us = clock_us() - e->asked_us; /* it was asked */
     if (e->call) call_cancel(e->call);
     settle(e);
 }

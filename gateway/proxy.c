@@ -157,6 +157,7 @@ void proxy_leave(struct exchange *x)
 {
     struct proxy *p = x->proxy;
     if (!p) return;
+    if (!call_is_waiting(p->call)) x->upstream_us = clock_us() - p->started_us; /* it was asked */
     p->x = NULL;
     x->proxy = NULL;
     call_cancel(p->call);

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import signal
+import socket
 import threading
 import time
 import unittest
@@ -340,6 +341,20 @@ class Limits(unittest.TestCase):
             self.up.fail = None
             self.ports.pop()
             self.assertEqual(p.stop(), 0)
+
+    def test_a_client_that_leaves_what_is_passed_through_or_an_embedding_pays_for_what_was_asked(self):
+        self.set("limit_tokens_per_min", 100000)
+        self.up.hold = 1.5
+        self.addCleanup(setattr, self.up, "hold", 0)
+        used = 0
+        for path, body in (("/v1/rerank", {"model": "m", "prompt": "left while it was ranked " * 10}), ("/v1/embeddings", {"model": "m", "input": "left while it was embedded " * 10})):
+            calls, data = len(self.up.calls), json.dumps(body).encode()
+            with socket.create_connection(("127.0.0.1", self.ports[0])) as s:
+                s.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
+                          % (path.encode(), self.key.encode(), len(data), data))
+                until(lambda calls=calls: len(self.up.calls) > calls, 10, "the call")
+            until(lambda used=used: self.status()["tokens"] > used + 20, 10, "its tokens")
+            used = self.status()["tokens"]
 
     def with_fallbacks(self, *names):
         """Gateways of their own whose first models fail, each as self.ports[2 + i]; the upstream of the second models."""
