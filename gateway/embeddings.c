@@ -202,7 +202,7 @@ static void keep_one(struct embedding *e, size_t i)
                                        x->controls.ttl_s > 0 ? x->controls.ttl_s : x->knobs.ttl_s,
                                    .tags = str_of(x->controls.tags),
                                    .latency_ms = (int64_t)(x->upstream_us / 1000),
-                                   .trust = 1};
+                                   .trust = x->trust};
     embed_to_answer(&e->list.at[i], e->list.model, &a);
     bool kept = cache_keep(e->gw->cache, &e->items[i].key, &a, &o, id, &why_not) == OK;
     openai_answer_fini(&a);

@@ -185,6 +185,11 @@ class Trust(LifecycleCase):
         first_true(lambda: says("sk-desk", "please how do i block my bank card!", **{"Cache-Control": "no-store"})[2] == refused[2])
         entry = ask(port, other, {"Authorization": "Bearer sk-desk"}, model="m")[1]["x-deja-entry"]
         self.assertEqual(self.redis("HGET", f"deja:{{deja}}:e:{entry}", "trust"), "3")
+        for key, trust in (("sk-chat", "0"), ("sk-desk", "3")):                                # embeddings too
+            status, h, body = call(port, "POST", "/v1/embeddings", {"model": "m", "input": "of " + key}, {"Authorization": "Bearer " + key})
+            self.assertEqual(status, 200, body)
+            entry = f"deja:{{deja}}:e:{h['x-deja-entry']}"
+            self.assertEqual(first_true(lambda e=entry: self.redis("HGET", e, "trust")), trust)
 
     def test_who_waits_with_others_gets_no_stored_answer_of_a_fallback_that_its_key_would_not_take(self):
         keys, second = os.path.join(self.rig.folder, "keys"), FakeUpstream()
@@ -210,7 +215,6 @@ class Trust(LifecycleCase):
                 got = {order[1]: says(order[1], asked, "big"), order[0]: one.result()}
                 self.assertNotEqual(got["sk-desk"][1], first, order)
                 self.assertEqual(self.fake.count(asked), 1)
-
 
 
 if __name__ == "__main__":
