@@ -2,6 +2,9 @@
 #include "base/half.h"
 
 #include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 static uint32_t bits_of_float(float f)
 {
@@ -51,4 +54,14 @@ uint16_t f32_to_bf16(float f)
     uint32_t u = bits_of_float(f);
     if ((u & 0x7fffffff) > 0x7f800000u) return (uint16_t)(u >> 16 | 0x40);
     return (uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16);
+}
+
+bool f16_is_native(void)
+{
+#if defined(__x86_64__)
+    unsigned a, b, c, d; /* clang's __builtin_cpu_supports does not know F16C */
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+#else
+    return false;
+#endif
 }

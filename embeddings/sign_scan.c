@@ -1,7 +1,6 @@
 /* sign_scan.c - see sign_scan.h. */
 #include "embeddings/sign_scan.h"
 
-#include <cpuid.h>
 #include <immintrin.h>
 #include <string.h>
 
@@ -221,18 +220,13 @@ static const struct sign_scan plain = {"plain", near_plain, sum_plain, dot_plain
                               avx2 = {"avx2", near_avx2, sum_avx2, dot_avx2},
                               avx512 = {"avx512", near_avx512, sum_avx512, dot_avx512};
 
-static int has_f16c(void) /* clang's builtin does not know F16C */
-{
-    unsigned a, b, c, d;
-    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
-}
-
 size_t sign_scans(const struct sign_scan *out[SIGN_SCANS_MAX])
 {
     size_t n = 0;
     out[n++] = &plain;
     if (__builtin_cpu_supports("popcnt")) out[n++] = &popcnt;
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c()) return n;
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !f16_is_native())
+        return n;
     out[n++] = &avx2;
     if (__builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq"))

@@ -5,10 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
 
+#include "base/half.h"
 #include "base/mem.h"
 #include "engine/backend/room.h"
 
@@ -17,9 +15,8 @@ static bool cpu_has(const struct kernels *k)
     if (k == &kernels_scalar) return true;
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    unsigned a, b, c, d; /* clang's builtin does not know F16C */
-    bool f16c = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
-    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16c;
+    bool avx2 =
+        __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16_is_native();
     if (k == &kernels_avx2) return avx2;
     return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
