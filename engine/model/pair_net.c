@@ -285,11 +285,3 @@ void pair_net_compare(const struct pair_net *net, const struct pair_tokens *a,
         joint[at[i]] = logits[1][i];
     }
 }
-
-float pair_net_joint(const struct pair_net *net, const struct pair_tokens *a,
-                     const struct pair_tokens *b, double cosine)
-{
-    float alone, joint;
-    pair_net_compare(net, a, &b, &cosine, 1, &alone, &joint);
-    return joint;
-}

@@ -5,7 +5,7 @@
  *   joint    each token of one text is aligned with those that resemble it in the other; what is left over, and what the tokens that
  *            nothing explains are about, gives a logit.
  * Owns weights and scratch; works on the encoder's backend. Knows no threshold: cache/verifier.h makes probabilities of it.
- * Threading: as the encoder, on its thread; pair_net_score, pair_net_compare and pair_net_joint: any thread, also while the others run.
+ * Threading: as the encoder, on its thread; pair_net_score and pair_net_compare: any thread, also while the others run.
  * Source: sentence pairs by |u-v| and u*v (Reimers & Gurevych 2019, arXiv:1908.10084); aligning tokens and comparing what is left after
  * Parikh et al. 2016 (arXiv:1606.01933). Weights: train/train_verifier.py. */
 #ifndef DEJA_ENGINE_MODEL_PAIR_NET_H
@@ -54,14 +54,10 @@ MUST enum err pair_net_score(const struct pair_net *net, const void *sketch_a, c
                              double cosine, float *logit);
 
 /* Both looks at a beside each of b[n], n at most PAIR_COMPARE_MAX, with the cosines of their vectors: alone[n], joint[n], NaN where one of
- * the two is NULL or not of this net. The numbers are those of pair_net_score and pair_net_joint one by one, for less than three times
- * the price of one. Needs pair_net_is_joint. */
+ * the two is NULL or not of this net. alone is what pair_net_score says; joint the same in either order but for rounding, and whoever
+ * else is compared. n of them cost less than three times as much as one. Needs pair_net_is_joint. */
 void pair_net_compare(const struct pair_net *net, const struct pair_tokens *a,
                       const struct pair_tokens *const *b, const double *cosines, int n,
                       float *alone, float *joint);
-/* The logit of both texts together, the same in either order but for rounding. NaN: one of the two is not of this net. Needs
- * pair_net_is_joint. */
-float pair_net_joint(const struct pair_net *net, const struct pair_tokens *a,
-                     const struct pair_tokens *b, double cosine);
 
 #endif

@@ -11,6 +11,7 @@
 #include "engine/model/gguf.h"
 #include "engine/model/pair_net.h"
 #include "tests/check.h"
+#include "tests/unit/model/pair_joint.h"
 
 static const char *const TINY = TEST_DATA "/tiny-bert.gguf", *const NET =
                                                                  TEST_DATA "/tiny-pair.gguf";
@@ -70,7 +71,7 @@ static void expected(struct embedder_opinion *out, const double *cosines)
         texts[i] = str_of(questions[i]);
     pair_net_embed(net, texts, 4, vectors, status, sketches, t);
     for (int i = 0; i < 3; i++) {
-        out[i].joint = pair_net_joint(net, t[0], t[i + 1], cosines[i]);
+        out[i].joint = pair_joint(net, t[0], t[i + 1], cosines[i]);
         CHECK_INT(
             pair_net_score(net, sketches, sketches + (i + 1) * BYTES, cosines[i], &out[i].alone),
             OK);

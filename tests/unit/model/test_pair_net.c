@@ -10,6 +10,7 @@
 #include "engine/model/gguf.h"
 #include "tests/check.h"
 #include "tests/unit/model/case_files.h"
+#include "tests/unit/model/pair_joint.h"
 
 enum { DIM = 64, INNER = 32, HIDDEN = 16, Z_MAX = 5 * INNER + 2 * DIM + 7, ROWS = 48 };
 enum { BYTES = 4 + (DIM + 2 * INNER) / 32 * 34 };
@@ -244,9 +245,9 @@ TEST(both_logits_are_what_double_precision_gives)
         read_text(&r, questions[0], &a);
         read_text(&r, questions[i], &b);
         CHECK_NEAR((double)first, logit(r.g, "alone", &a, &b, cosine), 0.1); /* 8 bit */
-        float joint = pair_net_joint(r.net, tokens[0], tokens[i], cosine);
+        float joint = pair_joint(r.net, tokens[0], tokens[i], cosine);
         CHECK_NEAR((double)joint, logit(r.g, "joint", &a, &b, cosine), 0.1);
-        CHECK_NEAR((double)pair_net_joint(r.net, tokens[i], tokens[0], cosine), (double)joint,
+        CHECK_NEAR((double)pair_joint(r.net, tokens[i], tokens[0], cosine), (double)joint,
                    1e-4);
     }
     for (int i = 0; i < N; i++)
@@ -272,8 +273,8 @@ TEST(packed_tokens_give_the_same_logit_and_others_bytes_are_no_tokens)
         struct pair_tokens *again = pair_tokens_unpack(r.net, bytes);
         REQUIRE(again != NULL);
         CHECK_INT(pair_tokens_bytes(again), pair_tokens_bytes(tokens[i]));
-        CHECK(pair_net_joint(r.net, tokens[0], again, 0.9) ==
-              pair_net_joint(r.net, tokens[0], tokens[i], 0.9));
+        CHECK(pair_joint(r.net, tokens[0], again, 0.9) ==
+              pair_joint(r.net, tokens[0], tokens[i], 0.9));
         pair_tokens_free(again);
     }
     size_t n = pair_tokens_pack(tokens[0], packed);
@@ -286,7 +287,7 @@ TEST(packed_tokens_give_the_same_logit_and_others_bytes_are_no_tokens)
         uint8_t was = packed[at];
         packed[at] ^= (uint8_t)(1 + rng_below(&rng, 255));
         struct pair_tokens *t = pair_tokens_unpack(r.net, (struct str){(char *)packed, n});
-        if (t) (void)pair_net_joint(r.net, tokens[0], t, 0.9);
+        if (t) (void)pair_joint(r.net, tokens[0], t, 0.9);
         pair_tokens_free(t);
         packed[at] = was;
     }
@@ -414,7 +415,7 @@ static void compare(void *arg, const json_t *line)
     pair_net_embed(g->r.net, texts, 2, vectors, status, sketches, tokens);
     REQUIRE(!status[0] && !status[1] && tokens[0] && tokens[1]);
     REQUIRE(pair_net_score(g->r.net, sketches, sketches + bytes, cosine, &alone) == OK);
-    float joint = pair_net_joint(g->r.net, tokens[0], tokens[1], cosine);
+    float joint = pair_joint(g->r.net, tokens[0], tokens[1], cosine);
     CHECK_AT(fabs((double)alone - want_alone) < 0.2 && fabs((double)joint - want_joint) < 0.2,
              STR_FMT " / " STR_FMT ": %.3f %.3f, trainer %.3f %.3f", STR_ARG(texts[0]),
              STR_ARG(texts[1]), (double)alone, (double)joint, want_alone, want_joint);
