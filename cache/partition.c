@@ -466,7 +466,7 @@ const struct question *partition_same_text(const struct partition *x, struct str
 
 size_t partition_search(struct partition *x, const float *vec, size_t k, struct vector_hit *hits)
 {
-    return !x->index ? 0 : vector_index_search(x->index, vec, k, hits, NULL, NULL);
+    return !x->index ? 0 : vector_index_search(x->index, vec, k, hits);
 }
 
 void partition_search_many(struct partition *x, struct vector_query *queries, size_t n)

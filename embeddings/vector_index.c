@@ -217,22 +217,18 @@ bool vector_index_remove(struct vector_index *x, uint64_t id)
 }
 
 static size_t pick(const struct vector_index *x, size_t n, const float *scores,
-                   const int64_t *labels, size_t k, struct vector_hit *hits,
-                   bool (*keep)(void *arg, uint64_t id), void *arg)
+                   const int64_t *labels, size_t k, struct vector_hit *hits)
 {
     size_t found = 0;
     for (size_t i = 0; i < n && found < k; i++) {
         if (labels[i] < 0 || (size_t)labels[i] >= x->n_labels || !x->live[labels[i]]) continue;
-        uint64_t id = x->id_of[labels[i]];
-        if (keep && !keep(arg, id)) continue;
-        hits[found++] = (struct vector_hit){id, scores[i]};
+        hits[found++] = (struct vector_hit){x->id_of[labels[i]], scores[i]};
     }
     return found;
 }
 
 /* Asks the store for `fetch` labels of each query; false when it failed. The lock is held. */
-static bool ask(struct vector_index *x, struct vector_query *queries, size_t n, size_t fetch,
-                bool (*keep)(void *arg, uint64_t id), void *arg)
+static bool ask(struct vector_index *x, struct vector_query *queries, size_t n, size_t fetch)
 {
     const float *vecs[VECTOR_QUERIES_MAX];
     float *scores = try_malloc(n * fetch * sizeof *scores);
@@ -242,20 +238,19 @@ static bool ask(struct vector_index *x, struct vector_query *queries, size_t n, 
     bool ok = scores && labels && x->store->ops->search(x->store, vecs, n, fetch, scores, labels);
     for (size_t i = 0; i < n && ok; i++)
         queries[i].n = pick(x, fetch, scores + i * fetch, labels + i * fetch, queries[i].k,
-                            queries[i].hits, keep, arg);
+                            queries[i].hits);
     mem_free(scores);
     mem_free(labels);
     return ok;
 }
 
-/* Dead labels and refused ids use up places: asks for more until k are found or all were seen. */
-static void search_on(struct vector_index *x, struct vector_query *q, size_t fetch,
-                      bool (*keep)(void *arg, uint64_t id), void *arg)
+/* Dead labels use up places: asks for more until k are found or all were seen. */
+static void search_on(struct vector_index *x, struct vector_query *q, size_t fetch)
 {
     for (;; fetch *= 4) {
         if (fetch > x->n_labels) fetch = x->n_labels;
         if (fetch > FETCH_MAX) fetch = FETCH_MAX;
-        if (!fetch || !ask(x, q, 1, fetch, keep, arg)) return;
+        if (!fetch || !ask(x, q, 1, fetch)) return;
         if (q->n == q->k || fetch == x->n_labels || fetch == FETCH_MAX) return;
     }
 }
@@ -263,17 +258,6 @@ static void search_on(struct vector_index *x, struct vector_query *q, size_t fet
 static bool is_searchable(const struct vector_index *x, const struct vector_query *q)
 {
     return q->k && q->k <= FETCH_MAX && is_unit(q->vec, x->opt.dim);
-}
-
-size_t vector_index_search(struct vector_index *x, const float *vec, size_t k,
-                           struct vector_hit *hits, bool (*keep)(void *arg, uint64_t id), void *arg)
-{
-    struct vector_query q = {vec, k, hits, 0};
-    if (!is_searchable(x, &q)) return 0;
-    pthread_rwlock_rdlock(&x->lock);
-    search_on(x, &q, k + FETCH_EXTRA, keep, arg);
-    pthread_rwlock_unlock(&x->lock);
-    return q.n;
 }
 
 /* Up to n queries, all searchable. The lock is held. */
@@ -285,10 +269,10 @@ static void search_together(struct vector_index *x, struct vector_query *queries
     fetch += FETCH_EXTRA;
     if (fetch > x->n_labels) fetch = x->n_labels;
     if (fetch > FETCH_MAX) fetch = FETCH_MAX;
-    if (!fetch || !ask(x, queries, n, fetch, NULL, NULL)) return;
+    if (!fetch || !ask(x, queries, n, fetch)) return;
     for (size_t i = 0; i < n; i++)
         if (queries[i].n < queries[i].k && queries[i].n < x->n_live)
-            search_on(x, &queries[i], fetch * 4, NULL, NULL);
+            search_on(x, &queries[i], fetch * 4);
 }
 
 /* So many that a change need not wait for longer than a millisecond or two: a search of 100,000 takes some 0.1 ms. */
@@ -315,6 +299,14 @@ void vector_index_search_many(struct vector_index *x, struct vector_query *queri
         pthread_rwlock_unlock(&x->lock);
         i += together;
     }
+}
+
+size_t vector_index_search(struct vector_index *x, const float *vec, size_t k,
+                           struct vector_hit *hits)
+{
+    struct vector_query q = {vec, k, hits, 0};
+    vector_index_search_many(x, &q, 1);
+    return q.n;
 }
 
 size_t vector_index_count(struct vector_index *x)

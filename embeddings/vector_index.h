@@ -25,10 +25,9 @@ void vector_index_free(struct vector_index *x);
 /* vec f32[dim], finite and of length 1 within 1e-3 (ERR_INVALID otherwise). An id added again is replaced. */
 MUST enum err vector_index_add(struct vector_index *x, uint64_t id, const float *vec);
 bool vector_index_remove(struct vector_index *x, uint64_t id); /* false: unknown */
-/* Up to k live hits, best first; returns their number. Ids for which keep(arg,id) is false are skipped (keep may be NULL). */
+/* Up to k live hits, best first; returns their number: 0 also where vec is not finite and of length 1. */
 size_t vector_index_search(struct vector_index *x, const float *vec, size_t k,
-                           struct vector_hit *hits, bool (*keep)(void *arg, uint64_t id),
-                           void *arg);
+                           struct vector_hit *hits);
 /* Many at once, for less than one by one: what is there is read for all of them together. Changes wait for some of the queries at most, not
  * for all. */
 enum { VECTOR_QUERIES_MAX = 16 };
