@@ -33,7 +33,12 @@ VERBS = ("reset", "change", "delete", "update", "print", "export", "share", "rec
 THINGS = ("password", "delivery address", "invoice", "phone number", "subscription", "order history", "profile picture", "payment method", "gift card", "wish list",
           "newsletter settings", "return label", "warranty", "account", "shopping cart", "privacy settings", "loyalty points", "parcel notification", "company name",
           "tax number", "language", "delivery date", "membership card", "product review", "email address", "backup", "voucher", "calendar", "playlist", "insurance policy")
-FORMS = ("How can I %s my %s?", "What are the steps to %s my %s?", "What must I do to %s my %s?", "Is there a way to %s my %s?", "In what way can I %s my %s?")
+FORMS = ("How can I %s my %s?", "What are the steps to %s my %s?", "What must I do to %s my %s?", "Is there a way to %s my %s?", "In what way can I %s my %s?",
+         "How might I go about it to %s my %s?", "What is the way to %s my %s?", "Please tell me how I can %s my %s.", "Could you explain how to %s my %s?",
+         "Can you tell me how to %s my %s?", "I would like to know how to %s my %s.", "What do I have to do to %s my %s?", "How am I able to %s my %s?",
+         "I need to know how to %s my %s.", "How should I %s my %s?", "Would you please show me how to %s my %s?", "What would I do to %s my %s?",
+         "Hello, how can I %s my %s please?", "What is the right way to %s my %s?", "How does one %s my %s here?", "Which steps do I take to %s my %s?",
+         "Do you know how I can %s my %s?", "So how exactly do I %s my %s?", "Tell me, what do I do to %s my %s?")
 MUST_MS = {"e5": 12, "minilm": 5}
 
 

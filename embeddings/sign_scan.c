@@ -6,26 +6,31 @@
 
 #include "base/half.h"
 
-static size_t put(uint32_t *out, size_t n, size_t row, uint64_t distance)
+static void put(struct sign_query *q, size_t row, uint64_t distance)
 {
-    out[n] = (uint32_t)(row << 16 | distance);
-    return n + 1;
+    q->out[q->n++] = (uint32_t)(row << 16 | distance);
 }
 
 /* --- one word of one row at a time */
 #define DEFINE_NEAR(name, attributes)                                                              \
-    attributes static size_t name(const uint64_t *query, const uint64_t *bits, size_t n_blocks,    \
-                                  size_t words, unsigned limit, uint32_t *out)                     \
+    attributes static void name##_one(struct sign_query *q, const uint64_t *rows, size_t n_blocks, \
+                                      size_t words)                                                \
     {                                                                                              \
-        size_t n = 0;                                                                              \
-        for (size_t b = 0; b < n_blocks; b++, bits += words * SIGN_BLOCK)                          \
+        for (size_t b = 0; b < n_blocks; b++, rows += words * SIGN_BLOCK)                          \
             for (size_t r = 0; r < SIGN_BLOCK; r++) {                                              \
                 unsigned d = 0;                                                                    \
                 for (size_t w = 0; w < words; w++)                                                 \
-                    d += (unsigned)__builtin_popcountll(query[w] ^ bits[w * SIGN_BLOCK + r]);      \
-                if (d <= limit) n = put(out, n, b * SIGN_BLOCK + r, d);                            \
+                    d += (unsigned)__builtin_popcountll(q->bits[w] ^ rows[w * SIGN_BLOCK + r]);    \
+                if (d <= q->limit) put(q, b * SIGN_BLOCK + r, d);                                  \
             }                                                                                      \
-        return n;                                                                                  \
+    }                                                                                              \
+    static void name(struct sign_query *queries, size_t n_queries, const uint64_t *rows,           \
+                     size_t n_blocks, size_t words)                                                \
+    {                                                                                              \
+        for (size_t i = 0; i < n_queries; i++) {                                                   \
+            queries[i].n = 0;                                                                      \
+            name##_one(&queries[i], rows, n_blocks, words);                                        \
+        }                                                                                          \
     }
 DEFINE_NEAR(near_plain, )
 DEFINE_NEAR(near_popcnt, __attribute__((target("popcnt"))))
@@ -82,22 +87,29 @@ AVX2 static inline __m256i distances4(const uint64_t *query, const uint64_t *bit
     return sum;
 }
 
-AVX2 static size_t near_avx2(const uint64_t *query, const uint64_t *bits, size_t n_blocks,
-                             size_t words, unsigned limit, uint32_t *out)
+AVX2 static void near_avx2_one(struct sign_query *q, const uint64_t *rows, size_t n_blocks,
+                               size_t words)
 {
-    const __m256i far = _mm256_set1_epi64x((long long)limit);
-    size_t n = 0;
+    const __m256i far = _mm256_set1_epi64x((long long)q->limit);
     for (size_t row = 0; row < n_blocks * SIGN_BLOCK; row += 4) {
-        const uint64_t *at = bits + row / SIGN_BLOCK * SIGN_BLOCK * words + row % SIGN_BLOCK;
-        __m256i d = distances4(query, at, words);
+        const uint64_t *at = rows + row / SIGN_BLOCK * SIGN_BLOCK * words + row % SIGN_BLOCK;
+        __m256i d = distances4(q->bits, at, words);
         int beyond = _mm256_movemask_pd(_mm256_castsi256_pd(_mm256_cmpgt_epi64(d, far)));
         if (beyond == 15) continue;
         uint64_t distance[4];
         _mm256_storeu_si256((__m256i *)(void *)distance, d);
         for (size_t r = 0; r < 4; r++)
-            if (!(beyond >> r & 1)) n = put(out, n, row + r, distance[r]);
+            if (!(beyond >> r & 1)) put(q, row + r, distance[r]);
     }
-    return n;
+}
+
+static void near_avx2(struct sign_query *queries, size_t n_queries, const uint64_t *rows,
+                      size_t n_blocks, size_t words)
+{
+    for (size_t i = 0; i < n_queries; i++) {
+        queries[i].n = 0;
+        near_avx2_one(&queries[i], rows, n_blocks, words);
+    }
 }
 
 AVX2 static float sum_of8(__m256 v)
@@ -142,44 +154,65 @@ AVX2 static float dot_avx2(const float *a, const uint16_t *b, size_t dim)
 /* --- AVX-512: eight rows in one register */
 #define AVX512 __attribute__((target("avx512f,avx512vl,avx512bw,avx512dq,avx512vpopcntdq,popcnt")))
 
-AVX512 static inline __m512i distances8(const uint64_t *query, const uint64_t *bits, size_t words)
+AVX512 static inline void put8(struct sign_query *q, size_t block, __mmask8 close, __m512i d)
 {
-    __m512i sum = _mm512_setzero_si512();
-    for (size_t w = 0; w < words; w++) {
-        __m512i x = _mm512_loadu_si512(bits + w * SIGN_BLOCK);
-        __m512i y = _mm512_xor_si512(x, _mm512_set1_epi64((long long)query[w]));
-        sum = _mm512_add_epi64(sum, _mm512_popcnt_epi64(y));
-    }
-    return sum;
+    const __m512i lane = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
+    __m512i row = _mm512_add_epi64(lane, _mm512_set1_epi64((long long)(block * SIGN_BLOCK)));
+    __m512i both = _mm512_or_si512(_mm512_slli_epi64(row, 16), d);
+    __m256i packed = _mm512_cvtepi64_epi32(_mm512_maskz_compress_epi64(close, both));
+    _mm256_storeu_si256((__m256i *)(void *)(q->out + q->n), packed);
+    q->n += (size_t)__builtin_popcount(close);
 }
 
-AVX512 static inline size_t near_of_words(const uint64_t *query, const uint64_t *bits,
-                                          size_t n_blocks, size_t words, unsigned limit,
-                                          uint32_t *out)
+/* With n and words known to the compiler: what is loaded of a block stays in registers for n queries. */
+AVX512 static inline __attribute__((always_inline)) void
+near_group(struct sign_query *q, size_t n, const uint64_t *rows, size_t n_blocks, size_t words)
 {
-    const __m512i far = _mm512_set1_epi64((long long)limit);
-    const __m512i lane = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
-    size_t n = 0;
-    for (size_t b = 0; b < n_blocks; b++, bits += words * SIGN_BLOCK) {
-        __m512i d = distances8(query, bits, words);
-        __mmask8 close = _mm512_cmple_epu64_mask(d, far);
-        if (!close) continue;
-        __m512i row = _mm512_add_epi64(lane, _mm512_set1_epi64((long long)(b * SIGN_BLOCK)));
-        __m512i both = _mm512_or_si512(_mm512_slli_epi64(row, 16), d);
-        __m256i packed = _mm512_cvtepi64_epi32(_mm512_maskz_compress_epi64(close, both));
-        _mm256_storeu_si256((__m256i *)(void *)(out + n), packed);
-        n += (size_t)__builtin_popcount(close);
+    __m512i far[SIGN_TOGETHER];
+    for (size_t i = 0; i < n; i++)
+        far[i] = _mm512_set1_epi64((long long)q[i].limit);
+    for (size_t b = 0; b < n_blocks; b++, rows += words * SIGN_BLOCK) {
+        __m512i d[SIGN_TOGETHER];
+        __mmask8 close[SIGN_TOGETHER], any = 0;
+        for (size_t i = 0; i < n; i++)
+            d[i] = _mm512_setzero_si512();
+        for (size_t w = 0; w < words; w++) {
+            __m512i x = _mm512_loadu_si512(rows + w * SIGN_BLOCK);
+            for (size_t i = 0; i < n; i++) {
+                __m512i y = _mm512_xor_si512(x, _mm512_set1_epi64((long long)q[i].bits[w]));
+                d[i] = _mm512_add_epi64(d[i], _mm512_popcnt_epi64(y));
+            }
+        }
+        for (size_t i = 0; i < n; i++)
+            any |= close[i] = _mm512_cmple_epu64_mask(d[i], far[i]);
+        if (!any) continue;
+        for (size_t i = 0; i < n; i++)
+            if (close[i]) put8(&q[i], b, close[i], d[i]);
     }
-    return n;
 }
 
 /* 384 and 768 dimensions with their loops unrolled. */
-AVX512 static size_t near_avx512(const uint64_t *query, const uint64_t *bits, size_t n_blocks,
-                                 size_t words, unsigned limit, uint32_t *out)
+AVX512 static inline __attribute__((always_inline)) void
+near_of_words(struct sign_query *q, size_t n, const uint64_t *rows, size_t n_blocks, size_t words)
 {
-    if (words == 6) return near_of_words(query, bits, n_blocks, 6, limit, out);
-    if (words == 12) return near_of_words(query, bits, n_blocks, 12, limit, out);
-    return near_of_words(query, bits, n_blocks, words, limit, out);
+    size_t i = 0;
+    for (; i + SIGN_TOGETHER <= n; i += SIGN_TOGETHER)
+        near_group(q + i, SIGN_TOGETHER, rows, n_blocks, words);
+    for (; i < n; i++)
+        near_group(q + i, 1, rows, n_blocks, words);
+}
+
+AVX512 static void near_avx512(struct sign_query *queries, size_t n_queries, const uint64_t *rows,
+                               size_t n_blocks, size_t words)
+{
+    for (size_t i = 0; i < n_queries; i++)
+        queries[i].n = 0;
+    if (words == 6)
+        near_of_words(queries, n_queries, rows, n_blocks, 6);
+    else if (words == 12)
+        near_of_words(queries, n_queries, rows, n_blocks, 12);
+    else
+        near_of_words(queries, n_queries, rows, n_blocks, words);
 }
 
 AVX512 static float sum_avx512(const float *query, const uint64_t *row, size_t words)

@@ -7,14 +7,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SIGN_BLOCK = 8, SIGN_ROWS_MAX = 1 << 16, SIGN_BITS_MAX = 4096 };
+enum { SIGN_BLOCK = 8, SIGN_ROWS_MAX = 1 << 16, SIGN_BITS_MAX = 4096, SIGN_TOGETHER = 4 };
 
+/* Of one query the rows that lie near. */
+struct sign_query {
+    const uint64_t *bits; /* [words] */
+    unsigned limit;       /* at most words * 64 */
+    uint32_t *out;        /* [n_blocks * SIGN_BLOCK]: (row << 16 | distance) of those at most limit away, by row */
+    size_t n;             /* of out, set */
+};
 struct sign_scan {
     const char *name;
-    /* Rows of bits[n_blocks][words][SIGN_BLOCK] at most limit bits from query[words]: (row << 16 | distance) into out
-     * [n_blocks * SIGN_BLOCK], by row; returns their number. words 1..64, rows at most SIGN_ROWS_MAX, limit up to words * 64. */
-    size_t (*near)(const uint64_t *query, const uint64_t *bits, size_t n_blocks, size_t words,
-                   unsigned limit, uint32_t *out);
+    /* rows: [n_blocks][words][SIGN_BLOCK], at most SIGN_ROWS_MAX; words 1..64. A block is read once for up to SIGN_TOGETHER queries. */
+    void (*near)(struct sign_query *queries, size_t n_queries, const uint64_t *rows,
+                 size_t n_blocks, size_t words);
     /* Sum of the numbers of query f32[words * 64] whose bit is set; word w of the row is row[w * SIGN_BLOCK]. */
     float (*sum)(const float *query, const uint64_t *row, size_t words);
     float (*dot)(const float *a, const uint16_t *b, size_t dim); /* b: binary16 */

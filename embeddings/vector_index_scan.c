@@ -286,23 +286,29 @@ static size_t rows_of(const struct scan *x, size_t c)
     return x->n - c * CHUNK < CHUNK ? x->n - c * CHUNK : CHUNK;
 }
 
-/* (row << 16 | distance) of a chunk's rows within the limit, also of places where no vector is; returns their number. */
-static size_t rows_near(const struct scan *x, size_t c, const struct sieve *s, uint32_t *out)
+static size_t blocks_of(const struct scan *x, size_t c)
 {
-    size_t blocks = (rows_of(x, c) + SIGN_BLOCK - 1) / SIGN_BLOCK;
-    return x->work->near(s->query, x->chunks[c]->bits, blocks, x->words, s->limit, out);
+    return (rows_of(x, c) + SIGN_BLOCK - 1) / SIGN_BLOCK;
 }
 
-/* The cosine is estimated while the chunk's bits are in the processor's cache. */
-static void sift_chunk(const struct scan *x, size_t c, struct sieve *s)
+/* One of n parts of a chunk's bits, on their way while the chunk before it is compared. */
+static void fetch_part(const struct scan *x, size_t c, size_t i, size_t n)
+{
+    if (c >= x->n_chunks) return;
+    size_t lines = blocks_of(x, c) * x->words, at = lines * i / n; /* a word of a block is one */
+    fetch(x->chunks[c]->bits + at * SIGN_BLOCK, (lines * (i + 1) / n - at) * 64);
+}
+
+/* What lies near of a chunk, also of places where no vector is. The cosine is estimated while the chunk's bits are in the processor's
+ * cache. */
+static void take_near(const struct scan *x, size_t c, struct sieve *s, const struct sign_query *q)
 {
     const struct chunk *chunk = x->chunks[c];
-    uint32_t near[CHUNK];
-    size_t n = rows_near(x, c, s, near), rows = rows_of(x, c);
-    for (size_t i = 0; i < n; i++)
-        fetch(&chunk->offsets[near[i] >> 16], 1);
-    for (size_t i = 0; i < n; i++) {
-        uint32_t row = near[i] >> 16, distance = near[i] & 0xFFFF;
+    size_t rows = rows_of(x, c);
+    for (size_t i = 0; i < q->n; i++)
+        fetch(&chunk->offsets[q->out[i] >> 16], 1);
+    for (size_t i = 0; i < q->n; i++) {
+        uint32_t row = q->out[i] >> 16, distance = q->out[i] & 0xFFFF;
         if (row >= rows || !chunk->live[row] || distance > s->limit) continue;
         size_t label = c * CHUNK + row;
         const struct offset *o = &chunk->offsets[row];
@@ -311,16 +317,28 @@ static void sift_chunk(const struct scan *x, size_t c, struct sieve *s)
     }
 }
 
+static void sift_chunk(const struct scan *x, size_t c, struct sieve *sieves, size_t n)
+{
+    uint32_t near[SIGN_TOGETHER][CHUNK];
+    struct sign_query q[SIGN_TOGETHER];
+    for (size_t i = 0; i < n; i++)
+        q[i] = (struct sign_query){sieves[i].query, sieves[i].limit, near[i], 0};
+    x->work->near(q, n, x->chunks[c]->bits, blocks_of(x, c), x->words);
+    for (size_t i = 0; i < n; i++)
+        take_near(x, c, &sieves[i], &q[i]);
+}
+
 /* How far the wanted ones will lie, by some of the chunks: with a limit from the start most rows need not be looked at. */
 static void guess_limit(const struct scan *x, struct sieve *s)
 {
     size_t sampled = 0, sum = 0;
     uint32_t near[CHUNK];
     for (size_t c = SAMPLE_EVERY / 2; c + 1 < x->n_chunks; c += SAMPLE_EVERY) {
-        size_t n = rows_near(x, c, s, near);
-        for (size_t i = 0; i < n; i++)
+        struct sign_query q = {s->query, s->limit, near, 0};
+        x->work->near(&q, 1, x->chunks[c]->bits, blocks_of(x, c), x->words);
+        for (size_t i = 0; i < q.n; i++)
             s->histogram[near[i] & 0xFFFF]++;
-        sampled += n;
+        sampled += q.n;
     }
     double share = (double)s->wanted * (double)sampled / (double)x->n;
     size_t enough = (size_t)(share + 2 * sqrt(share)) + 1;
@@ -333,9 +351,13 @@ static void guess_limit(const struct scan *x, struct sieve *s)
 
 static void sift(const struct scan *x, struct sieve *sieves, size_t n)
 {
+    size_t groups = (n + SIGN_TOGETHER - 1) / SIGN_TOGETHER;
     for (size_t c = 0; c < x->n_chunks; c++)
-        for (size_t i = 0; i < n; i++)
-            sift_chunk(x, c, &sieves[i]);
+        for (size_t g = 0; g < groups; g++) {
+            size_t from = g * SIGN_TOGETHER, left = n - from;
+            fetch_part(x, c + 1, g, groups);
+            sift_chunk(x, c, sieves + from, left < SIGN_TOGETHER ? left : SIGN_TOGETHER);
+        }
 }
 
 /* --- of the near ones those that are likely to be the nearest */

@@ -189,9 +189,13 @@ TEST(every_instruction_set_finds_the_same_rows_and_the_same_sums)
         size_t words = sizes[s], found = 0;
         bits(&r, rows, BLOCKS, words, query);
         for (unsigned limit = 0; limit <= words * 64; limit += (unsigned)words * 4) {
-            size_t n = all[0]->near(query, rows, BLOCKS, words, limit, want);
+            struct sign_query q = {query, limit, want, 0};
+            all[0]->near(&q, 1, rows, BLOCKS, words);
+            size_t n = q.n;
             for (size_t i = 1; i < n_scans; i++) {
-                CHECK_INT(all[i]->near(query, rows, BLOCKS, words, limit, got), n);
+                q.out = got;
+                all[i]->near(&q, 1, rows, BLOCKS, words);
+                CHECK_INT(q.n, n);
                 CHECK_AT(!memcmp(want, got, n * sizeof *got), "%s", all[i]->name);
             }
             CHECK(n >= found && n <= BLOCKS * SIGN_BLOCK);
@@ -207,6 +211,39 @@ TEST(every_instruction_set_finds_the_same_rows_and_the_same_sums)
         }
     }
     mem_free(rows);
+}
+
+TEST(many_queries_at_once_find_what_each_finds_alone)
+{
+    enum { BLOCKS = 9, WORDS = 13, QUERIES = 2 * SIGN_TOGETHER + 3 };
+    static const size_t sizes[] = {6, 12, 13};
+    const struct sign_scan *all[SIGN_SCANS_MAX];
+    size_t n_scans = sign_scans(all);
+    static uint64_t rows[BLOCKS * WORDS * SIGN_BLOCK], bits_of[QUERIES][WORDS];
+    static uint32_t alone[BLOCKS * SIGN_BLOCK], together[QUERIES][BLOCKS * SIGN_BLOCK];
+    struct rng r;
+    rng_seed(&r, 32);
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (size_t n = 1; n <= QUERIES; n++) {
+            struct sign_query q[QUERIES];
+            bits(&r, rows, BLOCKS, sizes[s], bits_of[0]);
+            for (size_t i = 0; i < n; i++) {
+                for (size_t w = 0; w < sizes[s]; w++)
+                    bits_of[i][w] = bits_of[0][w] ^ (i ? rng_u64(&r) & rng_u64(&r) : 0);
+                unsigned limit = (unsigned)rng_below(&r, sizes[s] * 64);
+                q[i] = (struct sign_query){bits_of[i], limit, together[i], 99};
+            }
+            for (size_t k = 0; k < n_scans; k++) {
+                all[k]->near(q, n, rows, BLOCKS, sizes[s]);
+                for (size_t i = 0; i < n; i++) {
+                    struct sign_query one = {bits_of[i], q[i].limit, alone, 0};
+                    all[0]->near(&one, 1, rows, BLOCKS, sizes[s]);
+                    CHECK_INT(q[i].n, one.n);
+                    CHECK_AT(!memcmp(alone, together[i], one.n * sizeof *alone), "%s",
+                             all[k]->name);
+                }
+            }
+        }
 }
 
 /* Goal: a search of many gives what one by one gives, with some that cannot be searched, different k, and ids removed. */
