@@ -21,7 +21,7 @@ static void put(struct sign_query *q, size_t row, uint64_t distance)
                 unsigned d = 0;                                                                    \
                 for (size_t w = 0; w < words; w++)                                                 \
                     d += (unsigned)__builtin_popcountll(q->bits[w] ^ rows[w * SIGN_BLOCK + r]);    \
-                if (d <= q->limit) put(q, b * SIGN_BLOCK + r, d);                                  \
+                if (d <= q->limit) put(q, b *SIGN_BLOCK + r, d);                                   \
             }                                                                                      \
     }                                                                                              \
     static void name(struct sign_query *queries, size_t n_queries, const uint64_t *rows,           \

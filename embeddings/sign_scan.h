@@ -13,8 +13,9 @@ enum { SIGN_BLOCK = 8, SIGN_ROWS_MAX = 1 << 16, SIGN_BITS_MAX = 4096, SIGN_TOGET
 struct sign_query {
     const uint64_t *bits; /* [words] */
     unsigned limit;       /* at most words * 64 */
-    uint32_t *out;        /* [n_blocks * SIGN_BLOCK]: (row << 16 | distance) of those at most limit away, by row */
-    size_t n;             /* of out, set */
+    uint32_t *
+        out; /* [n_blocks * SIGN_BLOCK]: (row << 16 | distance) of those at most limit away, by row */
+    size_t n; /* of out, set */
 };
 struct sign_scan {
     const char *name;

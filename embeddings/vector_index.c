@@ -237,8 +237,8 @@ static bool ask(struct vector_index *x, struct vector_query *queries, size_t n, 
         vecs[i] = queries[i].vec;
     bool ok = scores && labels && x->store->ops->search(x->store, vecs, n, fetch, scores, labels);
     for (size_t i = 0; i < n && ok; i++)
-        queries[i].n = pick(x, fetch, scores + i * fetch, labels + i * fetch, queries[i].k,
-                            queries[i].hits);
+        queries[i].n =
+            pick(x, fetch, scores + i * fetch, labels + i * fetch, queries[i].k, queries[i].hits);
     mem_free(scores);
     mem_free(labels);
     return ok;

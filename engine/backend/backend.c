@@ -15,8 +15,7 @@ static bool cpu_has(const struct kernels *k)
     if (k == &kernels_scalar) return true;
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    bool avx2 =
-        __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16_is_native();
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16_is_native();
     if (k == &kernels_avx2) return avx2;
     return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&

@@ -207,8 +207,8 @@ static inline void rig_held(void *arg, enum err code, const float *vec, size_t d
 /* What is asked of the embedder from now on is answered once the loop is full. */
 static inline void rig_hold(const struct rig_crowd *r)
 {
-    CHECK(embedder_submit(r->embedder, STR("held up"), 60000, rig_held,
-                          (void *)(uintptr_t)r) == OK);
+    CHECK(embedder_submit(r->embedder, STR("held up"), 60000, rig_held, (void *)(uintptr_t)r) ==
+          OK);
 }
 /* Posted: keeps the loop full until the embedder has answered all it was asked. */
 static inline void rig_crowd(void *arg)

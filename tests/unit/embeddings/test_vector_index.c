@@ -406,8 +406,8 @@ TEST(growing_past_the_limit_switches_to_a_graph_that_still_finds_near_vectors)
     int found = 0;
     for (int i = 0; i < N; i += 5) {
         struct vector_hit hit;
-        found += vector_index_search(x, v[i], 1, &hit) && hit.id == (uint64_t)i &&
-                 hit.score > 0.999;
+        found +=
+            vector_index_search(x, v[i], 1, &hit) && hit.id == (uint64_t)i && hit.score > 0.999;
     }
     CHECK_AT(found >= 297, "%d of 300 found themselves", found);
     mem_free(v);

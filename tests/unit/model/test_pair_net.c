@@ -247,8 +247,7 @@ TEST(both_logits_are_what_double_precision_gives)
         CHECK_NEAR((double)first, logit(r.g, "alone", &a, &b, cosine), 0.1); /* 8 bit */
         float joint = pair_joint(r.net, tokens[0], tokens[i], cosine);
         CHECK_NEAR((double)joint, logit(r.g, "joint", &a, &b, cosine), 0.1);
-        CHECK_NEAR((double)pair_joint(r.net, tokens[i], tokens[0], cosine), (double)joint,
-                   1e-4);
+        CHECK_NEAR((double)pair_joint(r.net, tokens[i], tokens[0], cosine), (double)joint, 1e-4);
     }
     for (int i = 0; i < N; i++)
         pair_tokens_free(tokens[i]);
