@@ -178,9 +178,10 @@ static void end_cancelled(struct engine *g)
     }
 }
 
-static bool decodes(const struct choice *c)
+/* Who has been stopped gets no draft: it would take rows that those who run could use. */
+static bool decodes(const struct engine *g, const struct choice *c)
 {
-    return c->seq >= 0 && c->n_generated > 0;
+    return c->seq >= 0 && c->n_generated > 0 && sched_may_draft(g->sched, c->seq);
 }
 
 /* What a form forces is sure, so it is worth its rows whatever a speculator thinks. */
@@ -218,12 +219,12 @@ static void propose(struct engine *g)
     struct speculator_step step = {0, 0};
     for (const struct request *r = g->live; r; r = r->next)
         for (int i = 0; i < r->n_choices; i++)
-            step.n_seqs += decodes(&r->choices[i]);
+            step.n_seqs += decodes(g, &r->choices[i]);
     step.n_rows = step.n_seqs;
     for (struct request *r = g->live; r; r = r->next)
         for (int i = 0; i < r->n_choices; i++) {
             struct choice *c = &r->choices[i];
-            if (!decodes(c) || step.n_rows - step.n_seqs >= g->size.draft_rows) continue;
+            if (!decodes(g, c) || step.n_rows - step.n_seqs >= g->size.draft_rows) continue;
             draft(g, c, &step, &d);
             sched_draft(g->sched, c->seq, d.token, d.parent, d.n);
             step.n_rows += d.n;

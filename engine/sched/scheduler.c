@@ -149,8 +149,9 @@ void sched_token(struct sched *s, int seq, int32_t token)
     sched_accept(s, seq, &token, 1);
 }
 
-static bool may_draft(const struct sequence *q)
+bool sched_may_draft(const struct sched *s, int seq)
 {
+    const struct sequence *q = seq_at(s, seq);
     return q->state == SEQ_RUNNING && seq_rest(q) == 1 && q->first_child < 0 && !q->promised;
 }
 
@@ -159,7 +160,7 @@ void sched_draft(struct sched *s, int seq, const int32_t *tokens, const int8_t *
     struct sequence *q = seq_at(s, seq);
     ASSERT(n >= 0 && n <= SCHED_DRAFT_MAX);
     int room = q->n_limit - q->n_tokens - 1; /* one more always follows */
-    if (!may_draft(q)) return;
+    if (!sched_may_draft(s, seq)) return;
     q->n_draft = n < room ? n : room;
     memcpy(q->tokens + q->n_tokens, tokens, (size_t)q->n_draft * sizeof *tokens);
     for (int i = 0; i < q->n_draft; i++) {

@@ -72,6 +72,7 @@ void sched_promise(struct sched *s, int seq, int32_t stand_in);
  * an earlier draft. The step uses a beginning of it, maybe none (span.n_draft), and forgets the rest. */
 enum { SCHED_DRAFT_MAX = 31, SCHED_DRAFT_ROOT = -1, SCHED_DRAFT_NONE = -2 };
 void sched_draft(struct sched *s, int seq, const int32_t *tokens, const int8_t *parent, int n);
+bool sched_may_draft(const struct sched *s, int seq); /* whether a draft of it would be taken */
 /* Of the draft in the step: which of its tokens is `token` behind `node` (or the sequence: SCHED_DRAFT_ROOT); SCHED_DRAFT_NONE: none. */
 int sched_draft_child(const struct sched *s, int seq, int node, int32_t token);
 int sched_draft_parent(const struct sched *s, int seq, int node);

@@ -15,7 +15,7 @@ enum { VOCAB = 60, TEXT_MAX = 256, GENERATED = 80 /* over the reserve promised a
 
 struct pretend {
     struct fake_kv kv;
-    _Atomic int delay_us, steps, n_rows_max, moved;
+    _Atomic int delay_us, steps, n_rows_max, moved, drafts, seqs; /* seqs: summed over steps */
     _Atomic int broken_at; /* rows of this position have no number among their logits; 0 = none */
     _Atomic int right;     /* tokens of each draft, a chain, all of them right; 0 = as it comes */
 };
@@ -50,6 +50,7 @@ static inline void pretend_forward(void *arg, const struct model_batch *b, float
                                         : (float)(fake_mix(hash[i], v, 3) % 1000) / 100;
     if (p->delay_us) wait_us(p->delay_us);
     p->steps++;
+    p->seqs += b->n_seqs;
     if (b->n_rows > p->n_rows_max) p->n_rows_max = b->n_rows;
 }
 
@@ -92,6 +93,7 @@ static inline void pretend_draft(void *arg, const struct choice *c, const int32_
     int depth = 0, at = DRAFT_ROOT, n_draft = (n + p->steps) % (SCHED_DRAFT_MAX + 1);
     bool tree = (n + p->steps) % 2 && !p->right;
     if (p->right) n_draft = p->right;
+    p->drafts++;
     memcpy(ahead, tokens, (size_t)n * sizeof *tokens);
     for (out->n = 0; out->n < n_draft; depth++) {
         int32_t best = pretend_says(ahead, n + depth);

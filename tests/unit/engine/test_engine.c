@@ -304,4 +304,29 @@ TEST(a_stuck_step_shows_in_its_age)
     shut(g, &p);
 }
 
+TEST(nobody_drafts_for_a_sequence_that_has_been_stopped)
+{
+    enum { CLIENTS = 16 };
+    struct pretend p;
+    struct engine_stats st;
+    struct engine_sizes s = {.n_blocks = 45, .max_num_seqs = 16, .draft_rows = 40};
+    struct client *c = xcalloc(CLIENTS, sizeof *c);
+    struct engine *g = open_engine(&p, s);
+    p.right = 1;
+    for (int i = 0; i < CLIENTS; i++) {
+        int32_t t[20];
+        make_prompt(t, 20, 0, (uint64_t)i);
+        REQUIRE(ask(g, &c[i], t, 20, GENERATED) == OK);
+    }
+    for (int i = 0; i < CLIENTS; i++)
+        CHECK(wait_ended(&c[i]));
+    engine_stats(g, &st);
+    shut(g, &p);
+    CHECK(st.preemptions > 0 && p.drafts > 0);
+    /* one for each that decodes, but for those that are stopped in the very step */
+    CHECK_AT(p.drafts <= p.seqs + (int)st.preemptions, "%d drafts for %d, %d were stopped",
+             p.drafts, p.seqs, (int)st.preemptions);
+    mem_free(c);
+}
+
 TEST_MAIN()
