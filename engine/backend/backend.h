@@ -90,7 +90,6 @@ MUST enum err weight_new_stack(struct weight **out, struct backend *be,
                                const struct weight_shape *s, const void *bytes, struct errmsg *e);
 void weight_free(struct weight *w); /* NULL is fine */
 int weight_n_out(const struct weight *w);
-int weight_n_in(const struct weight *w);
 size_t weight_bytes(const struct weight *w); /* memory held, repacked */
 /* What weight_bytes will be on the widest instruction set; 0 for a type that cannot be computed with. Any thread. */
 size_t weight_bytes_planned(enum tensor_type type, int n_out, int n_in);

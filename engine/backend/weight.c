@@ -355,10 +355,6 @@ int weight_n_out(const struct weight *w)
 {
     return w->n_out;
 }
-int weight_n_in(const struct weight *w)
-{
-    return w->n_in;
-}
 size_t weight_bytes(const struct weight *w)
 {
     return w->device ? w->device_bytes : (size_t)w->n_mats * (size_t)w->n_panels * w->panel_bytes;

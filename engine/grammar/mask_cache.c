@@ -113,8 +113,3 @@ void *mask_cache_add(struct mask_cache *c, struct mask_key key, size_t bytes)
     c->bytes += all;
     return b->content;
 }
-
-size_t mask_cache_bytes(const struct mask_cache *c)
-{
-    return c->bytes;
-}

@@ -15,6 +15,5 @@ void mask_cache_free(struct mask_cache *c);
 void *mask_cache_find(struct mask_cache *c, struct mask_key key);
 /* A zeroed block of this size for a key that is not there yet. Larger blocks than the whole cache are taken too, alone. */
 void *mask_cache_add(struct mask_cache *c, struct mask_key key, size_t bytes);
-size_t mask_cache_bytes(const struct mask_cache *c);
 
 #endif

@@ -143,10 +143,6 @@ int kv_pool_size(const struct kv_pool *pool)
 {
     return pool->n_blocks;
 }
-int kv_pool_n_free(const struct kv_pool *pool)
-{
-    return pool->n_free;
-}
 int kv_pool_n_kept(const struct kv_pool *pool)
 {
     return pool->n_kept;
@@ -154,10 +150,6 @@ int kv_pool_n_kept(const struct kv_pool *pool)
 int kv_pool_available(const struct kv_pool *pool)
 {
     return pool->n_free + pool->n_kept;
-}
-kv_block kv_pool_oldest(const struct kv_pool *pool)
-{
-    return pool->oldest;
 }
 
 const char *kv_pool_check(const struct kv_pool *pool)

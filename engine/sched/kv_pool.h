@@ -32,12 +32,9 @@ void kv_pool_set_cached(struct kv_pool *pool, kv_block b, bool cached);
 int kv_pool_users(const struct kv_pool *pool, kv_block b);
 bool kv_pool_is_cached(const struct kv_pool *pool, kv_block b);
 int kv_pool_size(const struct kv_pool *pool);
-int kv_pool_n_free(const struct kv_pool *pool);
 int kv_pool_n_kept(const struct kv_pool *pool);
 /* Blocks that kv_pool_take can still give: free + kept. */
 int kv_pool_available(const struct kv_pool *pool);
-/* The longest unused kept block, KV_NO_BLOCK when none. */
-kv_block kv_pool_oldest(const struct kv_pool *pool);
 
 /* NULL, or what is wrong: walks both lists and all blocks. For tests and debug builds. */
 const char *kv_pool_check(const struct kv_pool *pool);

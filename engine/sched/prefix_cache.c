@@ -156,14 +156,6 @@ bool prefix_cache_name(const struct prefix_cache *c, kv_block b, struct block_na
     return e->in;
 }
 
-bool prefix_cache_has(const struct prefix_cache *c, kv_block b)
-{
-    return c->entries[b].in;
-}
-uint64_t prefix_cache_step(const struct prefix_cache *c, kv_block b)
-{
-    return c->entries[b].step;
-}
 int prefix_cache_count(const struct prefix_cache *c)
 {
     return c->count;

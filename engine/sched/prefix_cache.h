@@ -47,9 +47,6 @@ bool prefix_cache_enter(struct prefix_cache *c, kv_block b, struct hash128 id,
                         struct hash128 parent, const int32_t *tokens, uint64_t step);
 /* False: b is not in. out->tokens is borrowed until b is forgotten. */
 bool prefix_cache_name(const struct prefix_cache *c, kv_block b, struct block_name *out);
-bool prefix_cache_has(const struct prefix_cache *c, kv_block b);
-/* Step at which the contents of an entered block are written. */
-uint64_t prefix_cache_step(const struct prefix_cache *c, kv_block b);
 void prefix_cache_forget(struct prefix_cache *c, kv_block b); /* b need not be in */
 int prefix_cache_count(const struct prefix_cache *c);
 

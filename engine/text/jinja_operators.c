@@ -310,7 +310,7 @@ static void format_one(struct jinja_run *r, struct jinja_builder *out, char *spe
         spec[n + 2] = type;
         spec[n + 3] = 0;
         double f = jinja_to_double(v);
-        if (fabs(f) > 9e18)
+        if (!(fabs(f) <= 9e18)) /* NaN too */
             jinja_fail(r, ERR_RANGE, "an integer is too large");
         else
             snprintf(text, sizeof text, spec,
