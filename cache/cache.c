@@ -249,6 +249,15 @@ void cache_knobs_use(struct cache *c, const struct cache_knobs *k)
     c->knobs = *k;
 }
 
+bool cache_guards_refuse(const struct cache *c, const struct cache_knobs *k, struct str stored,
+                         struct str asked)
+{
+    struct guard_verdict v;
+    guard_check_without(c->guard, k->guards_off, asked, stored, &v);
+    if (v.allowed) return false;
+    return !c->verifier || !k->verifier || verifier_refuses(&v, k->likeness_refuses);
+}
+
 static void use_library(struct redis *redis)
 {
     struct buf code;

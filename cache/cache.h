@@ -84,7 +84,7 @@ struct cache_verdict {
     double similarity, threshold, verifier, veto, rival; /* -1 = none */
     double shared, contained;                            /* content words, 0..1 */
 };
-enum { CACHE_NEAR_MAX = 3 };
+enum { CACHE_NEAR_MAX = 16 };
 struct cache_found {
     enum cache_result result;
     const struct openai_answer *answer; /* hits; borrowed during the callback */
@@ -98,8 +98,9 @@ struct cache_found {
     char reason
         [64]; /* "exact", "curated", "semantic:policy", "guard:number", "guard:negation", "below_threshold", "embedder_timeout",
                                  * "redis_unavailable", "skipped:tools", "empty"... */
-    const struct cache_verdict *
-        near; /* misses: the nearest refused entries worth a second look, nearest first; borrowed */
+    /* hits by meaning: the one that is served. Misses: the refused entries worth a second look, nearest first; of step "veto" (not the
+     * question itself was judged, a text nearer than any wording was) the guards were not asked. Borrowed. */
+    const struct cache_verdict *near;
     size_t n_near;
 };
 struct cache_lookup_options {
@@ -146,6 +147,10 @@ void cache_coming_end(struct cache *c, const struct cache_key *k);
 /* Grows with each; and: is there one that k's question could follow? */
 uint64_t cache_coming_seen(const struct cache *c);
 bool cache_coming_any(const struct cache *c, const struct cache_key *k);
+
+/* Would a guard refuse an answer to one question for the other, whatever a verifier said? */
+bool cache_guards_refuse(const struct cache *c, const struct cache_knobs *k, struct str stored,
+                         struct str asked);
 
 /* Deletes one entry everywhere. */
 void cache_forget(struct cache *c, struct str entry_id, void (*cb)(void *arg, enum err code),

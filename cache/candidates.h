@@ -5,7 +5,12 @@
 #define DEJA_CACHE_CANDIDATES_H
 #include "cache/partition.h"
 
-enum { CANDIDATES_MAX = 16, AGREE_TEXTS = 8 };
+enum {
+    CANDIDATES_MAX = 16,
+    /* judged texts lie between the questions: when each wording of a FAQ had been judged, 16 of them hid 2 of 100 right questions */
+    JUDGED_HITS_MAX = 48,
+    AGREE_TEXTS = 8
+};
 
 /* A stored text near the question. */
 struct near_text {

@@ -93,6 +93,11 @@ static const struct knob rows[] = {
           "right"),
     BOOL(judge, 0, "ask the judge model about near misses, after the client was answered"),
     BOOL(judge_refused, 0, "ask the judge also about near misses that a guard refused"),
+    BOOL(judge_hits, 0,
+         "ask the judge also about answers given to a question of other words, each text once"),
+    INT(judge_top, 8, 1, 16, "",
+        "of the nearest stored questions, how many a miss shows to the judge, until it approves "
+        "one"),
     FLOAT(judge_band, 0.1, 0, 1, "cosine",
           "how far below the threshold a near miss may be to be judged"),
     FLOAT(judge_yes, 0.9, 0.5, 1, "probability",
@@ -100,6 +105,8 @@ static const struct knob rows[] = {
     FLOAT(judge_no, 0.1, 0, 0.5, "probability", "up to this probability of yes the pair is vetoed"),
     INT(judge_per_min, 30, 0, 6000, "calls/min", "most questions the judge is asked"),
     INT(near_misses, 1000, 0, 100000, "", "near misses kept for review; 0 = none"),
+    INT(near_miss_top, 3, 1, 16, "",
+        "of the nearest stored questions, how many a miss puts on the review list"),
     BOOL(near_miss_text, 0, "keep the text of near misses, not only a hash"),
     CHOICE(
         join_similar, KNOB_JOIN_NO, "no whole live", 2,

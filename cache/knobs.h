@@ -39,10 +39,11 @@ struct cache_knobs {
     int64_t ttl_s, stale_if_error_s, redis_bytes_max;
     /* what is learnt afterwards */
     double shadow_percent;
-    bool judge, judge_refused;
+    bool judge, judge_refused, judge_hits;
+    int64_t judge_top;
     double judge_band, judge_yes, judge_no;
     int64_t judge_per_min;
-    int64_t near_misses;
+    int64_t near_misses, near_miss_top;
     bool near_miss_text;
     /* where a miss goes */
     int64_t join_similar; /* enum knob_join */

@@ -8,8 +8,7 @@
 enum {
     PLACES_MAX = 3, /* curated answers of the tenant, of all tenants, and what was asked before */
     ANSWERS_TRIED_MAX = 3,
-    SEARCHES_MAX = 16,    /* more than one when what has expired is in the way */
-    JUDGED_HITS_MAX = 16, /* judged texts lie between the questions */
+    SEARCHES_MAX = 16,  /* more than one when what has expired is in the way */
     STALE_HITS_MAX = 8, /* and expired ones, kept for when no model answers; more are in the way */
     HITS_OF_PLACE_MAX = CANDIDATES_MAX + JUDGED_HITS_MAX + STALE_HITS_MAX
 };

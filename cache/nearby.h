@@ -9,7 +9,7 @@
 enum {
     NEARBY_PLACES_MAX =
         3, /* curated answers of the tenant, of all tenants, and what was asked before */
-    NEARBY_HITS_MAX = CANDIDATES_MAX + 16 /* judged texts lie between the questions */
+    NEARBY_HITS_MAX = CANDIDATES_MAX + JUDGED_HITS_MAX
 };
 struct nearby {
     struct partition *places[NEARBY_PLACES_MAX];

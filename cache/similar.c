@@ -40,12 +40,29 @@ static bool serve_accepted(struct cache_lookup *l, const struct entry *e)
         l->set_aside = true;
         return false;
     }
+    struct cache_verdict served = {.question = e->question,
+                                   .wording = {"", 0},
+                                   .hit = true,
+                                   .step = "hit",
+                                   .reason = a->reason,
+                                   .detail = "",
+                                   .similarity = a->similarity,
+                                   .threshold = a->threshold,
+                                   .verifier = -1,
+                                   .veto = -1,
+                                   .rival = -1};
+    hash_hex(e->id, served.entry_id);
     partition_touch(l->places[a->place], e->id);
     l->found.similarity = a->similarity;
     l->found.threshold = a->threshold;
+    l->found.near = &served;
     bool own = !strcmp(a->reason, "curated");
+    l->found.n_near = !same_words && !own;
     if (own) l->found.similarity = -1; /* as of every exact answer */
-    return lookup_serve(l, e, own ? CACHE_EXACT : CACHE_SEMANTIC, a->reason);
+    if (lookup_serve(l, e, own ? CACHE_EXACT : CACHE_SEMANTIC, a->reason)) return true;
+    l->found.near = NULL;
+    l->found.n_near = 0;
+    return false;
 }
 
 static void got_answer(void *arg, enum err code, const struct redis_reply *reply)
@@ -133,11 +150,15 @@ static void tell(const struct chain_item *x, struct cache_verdict *v)
     hash_hex(x->c.own->id, v->entry_id);
 }
 
-/* Another topic, or judged already: nothing to look at again. */
+/* Another topic, or this very text was judged already: nothing to look at again. What only lies beside a vetoed text was not judged, and
+ * may well be right: near a question stand many that ask something else. */
 static bool is_near(const struct chain_item *x)
 {
-    return !x->hit && x->step != CHAIN_TOPIC && x->step != CHAIN_VETO;
+    return !x->hit && x->step != CHAIN_TOPIC && !x->text_vetoed;
 }
+
+_Static_assert((int)CACHE_NEAR_MAX >= (int)CANDIDATES_MAX,
+               "all that was considered can be told of");
 
 /* A miss with what was near. */
 static void near_miss(struct cache_lookup *l, const struct chain_item *items, size_t n)

@@ -104,6 +104,17 @@ static void end_job(struct judge *j, double yes)
     free_job(b);
 }
 
+static void put_last(struct judge *j, struct job *b)
+{
+    b->next = NULL;
+    if (j->last)
+        j->last->next = b;
+    else
+        j->first = b;
+    j->last = b;
+    j->n_jobs++;
+}
+
 /* --- telling Redis */
 static void on_told(void *arg, enum err code, const struct redis_reply *reply)
 {
@@ -179,9 +190,13 @@ static void take_verdict(struct judge *j, double raw)
         return;
     }
     tell(j, b, &b->pairs[b->at], yes);
-    /* not this one: perhaps the next near one */
-    if (yes < b->knobs.judge_yes && ++b->at < b->n_pairs) return;
-    end_job(j, yes);
+    if (yes >= b->knobs.judge_yes || ++b->at == b->n_pairs)
+        end_job(j, yes);
+    else if (
+        j->first &&
+        j->n_jobs <
+            JOBS_MAX) /* perhaps the next near one, when the others' nearest have been asked about */
+        put_last(j, b), j->now = NULL;
 }
 
 static void on_answer(void *arg, enum err code, int status, struct str body)
@@ -272,20 +287,20 @@ static bool enqueue(struct judge *j, struct job *b)
         free_job(b);
         return false;
     }
-    if (j->last)
-        j->last->next = b;
-    else
-        j->first = b;
-    j->last = b;
-    j->n_jobs++;
+    put_last(j, b);
     return true;
 }
 
-static bool is_for_judging(const struct cache_knobs *k, const struct cache_verdict *v)
+static bool is_for_judging(const struct judge *j, const struct exchange *x,
+                           const struct cache_verdict *v)
 {
+    const struct cache_knobs *k = &x->knobs;
+    if (v->hit) return v->question.n <= TEXT_BYTES_MAX;
     if (!strcmp(v->reason, "untrusted") || v->question.n > TEXT_BYTES_MAX) return false;
     if (!strcmp(v->step, "guards")) return k->judge_refused;
-    return v->similarity >= v->threshold - k->judge_band;
+    if (v->similarity < v->threshold - k->judge_band) return false;
+    return strcmp(v->step, "veto") || k->judge_refused ||
+           !cache_guards_refuse(j->gw->cache, k, v->question, x->key.user_text);
 }
 
 static char *copy(struct str s)
@@ -295,16 +310,17 @@ static char *copy(struct str s)
 
 void judge_offer(struct judge *j, const struct exchange *x, const struct cache_found *f)
 {
-    bool wanted = x->knobs.judge && j->gw->redis && f->n_near && !x->controls.no_store &&
+    bool wanted = x->knobs.judge && (x->knobs.judge_hits || f->result == CACHE_MISS) &&
+                  j->gw->redis && f->n_near && !x->controls.no_store &&
                   x->key.user_text.n <= TEXT_BYTES_MAX &&
                   !memchr(x->key.user_text.p, 0, x->key.user_text.n);
     if (!wanted) return;
     struct job *b = xcalloc(1, sizeof *b);
     hash_hex(x->key.exact, b->hash);
-    for (size_t i = 0; i < f->n_near; i++) {
+    for (size_t i = 0; i < f->n_near && b->n_pairs < x->knobs.judge_top; i++) {
         const struct cache_verdict *v = &f->near[i];
         uint64_t pair, *slot = slot_of(j, b->hash, v->entry_id, &pair);
-        if (!is_for_judging(&x->knobs, v) || *slot == pair) continue;
+        if (*slot == pair || !is_for_judging(j, x, v)) continue;
         *slot = pair;
         struct pair *p = &b->pairs[b->n_pairs++];
         *p = (struct pair){

@@ -113,10 +113,8 @@ static void on_found(void *arg, const struct cache_found *f)
     memcpy(x->out.entry, f->entry_id, sizeof f->entry_id);
     outcome_reason(&x->out, f->reason);
     x->out.similarity = f->similarity;
-    if (f->result == CACHE_MISS) {
-        near_note(x->gw->near, x, f);
-        judge_offer(x->gw->judge, x, f);
-    }
+    if (f->result == CACHE_MISS) near_note(x->gw->near, x, f);
+    judge_offer(x->gw->judge, x, f);
     if (f->result != CACHE_MISS) {
         hit(x, f);
     } else if (x->controls.only_if_cached) {

@@ -95,16 +95,13 @@ static void add_number(struct near *n, double v)
     add(n, str_of(text));
 }
 
-void near_note(struct near *n, const struct exchange *x, const struct cache_found *f)
+static void add_row(struct near *n, const struct exchange *x, const struct cache_verdict *v)
 {
     char hash[33];
-    bool wanted = n->gw->redis && f->n_near && x->knobs.near_misses > 0 && !x->controls.no_store;
-    if (!wanted) return;
     if (n->n_rows == NEAR_BATCH_MAX) {
         metric_add(n->dropped, 1);
         return;
     }
-    const struct cache_verdict *v = &f->near[0];
     bool text = x->knobs.near_miss_text && x->key.user_text.n <= TEXT_BYTES_MAX;
     hash_hex(x->key.exact, hash);
     add(n, str_of(x->controls.ns));
@@ -121,4 +118,12 @@ void near_note(struct near *n, const struct exchange *x, const struct cache_foun
         return;
     }
     n->n_rows++;
+}
+
+void near_note(struct near *n, const struct exchange *x, const struct cache_found *f)
+{
+    bool wanted = n->gw->redis && f->n_near && x->knobs.near_misses > 0 && !x->controls.no_store;
+    if (!wanted) return;
+    for (size_t i = 0; i < f->n_near && i < (size_t)x->knobs.near_miss_top; i++)
+        add_row(n, x, &f->near[i]);
 }

@@ -8,7 +8,7 @@
 struct exchange;
 struct gateway;
 struct near;
-enum { NEAR_BATCH_MAX = 200 };
+enum { NEAR_BATCH_MAX = 400 };
 
 struct near *near_open(struct gateway *gw);
 void near_close(struct near *n); /* NULL is fine */

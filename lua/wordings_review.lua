@@ -5,6 +5,8 @@
 -- Keys behind the tag: {ns}:r:<id>                       hash  ns entry hash q score threshold reason times state p by at wid part tenant model
 --                      {ns}:review:<namespace>:<state>   zset  ids by last change, ms; states: open unsure approved vetoed
 --                      {ns}:review:names                 zset  namespaces
+--                      {ns}:review:of:<hash>             hash  id -> 1, the pairs of one question; approved -> id
+-- A question gets one answer: when one of its pairs is approved, those nobody has judged leave the list, and none comes until that is revoked.
 -- The question's text is kept only where the knob near_miss_text says so; else it is that of the stored entry of the same request, while
 -- that is there.
 --
@@ -25,6 +27,7 @@
 
 local ITEM_TTL_S = 30 * 86400
 local DONE_MAX = 10000
+local PAIRS_MAX = 64 -- of one question that are known together
 local STATES = {'open', 'unsure', 'approved', 'vetoed'}
 
 local function list_key(tag, ns, state)
@@ -38,6 +41,10 @@ local function trim_list(tag, key, max)
     redis.call('DEL', '{' .. tag .. '}:r:' .. id)
   end
   redis.call('ZREMRANGEBYRANK', key, 0, over - 1)
+end
+
+local function item_id(entry, hash)
+  return string.sub(redis.sha1hex(entry .. '\n' .. hash), 1, 12)
 end
 
 local function item_of(tag, id)
@@ -59,9 +66,47 @@ local function item_move(tag, id, ns, state, max)
   redis.call('ZREMRANGEBYRANK', '{' .. tag .. '}:review:names', 0, -NAMESPACES_MAX - 1)
 end
 
+-- --- the pairs of one question
+local function of_key(tag, hash)
+  return '{' .. tag .. '}:review:of:' .. hash
+end
+
+local function pairs_note(tag, hash, id)
+  local key = of_key(tag, hash)
+  if redis.call('HLEN', key) < PAIRS_MAX then redis.call('HSET', key, id, '1') end
+  redis.call('EXPIRE', key, redis.call('HEXISTS', key, 'approved') == 1 and JUDGED_TTL_S or ITEM_TTL_S)
+end
+
+-- verb was carried out on the pair id.
+local function pairs_settle(tag, hash, id, ns, verb)
+  local key = of_key(tag, hash)
+  if verb ~= 'approve' then
+    if redis.call('HGET', key, 'approved') == id then redis.call('HDEL', key, 'approved') end
+    return
+  end
+  redis.call('HSET', key, 'approved', id)
+  redis.call('EXPIRE', key, JUDGED_TTL_S)
+  for _, other in ipairs(redis.call('HKEYS', key)) do
+    local item = '{' .. tag .. '}:r:' .. other
+    local state = other ~= id and other ~= 'approved' and redis.call('HGET', item, 'state')
+    if state == 'open' or state == 'unsure' then
+      item_move(tag, other, ns, nil)
+      redis.call('DEL', item)
+      redis.call('HDEL', key, other)
+    end
+  end
+end
+
+-- Does the question get another entry's answer, by approval, and is that entry there?
+local function is_settled(tag, entry, hash)
+  local id = redis.call('HGET', of_key(tag, hash), 'approved')
+  local of = id and id ~= item_id(entry, hash) and redis.call('HGET', '{' .. tag .. '}:r:' .. id, 'entry')
+  return of and redis.call('EXISTS', 'deja:{' .. tag .. '}:e:' .. of) == 1
+end
+
 -- x: ns entry hash q score threshold reason. Makes or refreshes the item; returns its id and its state so far (nil = new).
 local function item_note(tag, x)
-  local id = string.sub(redis.sha1hex(x.entry .. '\n' .. x.hash), 1, 12)
+  local id = item_id(x.entry, x.hash)
   local key = '{' .. tag .. '}:r:' .. id
   local state = redis.call('HGET', key, 'state') or nil
   local e = stored_fields('deja:{' .. tag .. '}:e:' .. x.entry)
@@ -70,6 +115,7 @@ local function item_note(tag, x)
   if x.q and x.q ~= '' then redis.call('HSET', key, 'q', x.q) end
   if e and e.part then redis.call('HSET', key, 'part', e.part, 'tenant', e.tenant or '', 'model', e.model or '') end
   redis.call('EXPIRE', key, (state == 'approved' or state == 'vetoed') and JUDGED_TTL_S or ITEM_TTL_S)
+  pairs_note(tag, x.hash, id)
   return id, state
 end
 
@@ -81,13 +127,15 @@ local function deja_near(keys, args)
   for i = 2, #args, 8 do
     local max, entry = number(args[i + 1], 0, 100000), args[i + 2]
     if max and max > 0 and is_id(entry) and is_id(args[i + 3]) and #args[i] <= 64 then
-      local id, state = item_note(tag, {ns = args[i], entry = entry, hash = args[i + 3], q = clean(args[i + 4], TEXT_BYTES_MAX), score = args[i + 5],
-                                        threshold = args[i + 6], reason = clean(args[i + 7], 64)})
-      if not state or state == 'open' then
-        redis.call('HSET', '{' .. tag .. '}:r:' .. id, 'state', 'open')
-        item_move(tag, id, args[i], 'open', max)
+      if not is_settled(tag, entry, args[i + 3]) then
+        local id, state = item_note(tag, {ns = args[i], entry = entry, hash = args[i + 3], q = clean(args[i + 4], TEXT_BYTES_MAX), score = args[i + 5],
+                                          threshold = args[i + 6], reason = clean(args[i + 7], 64)})
+        if not state or state == 'open' then
+          redis.call('HSET', '{' .. tag .. '}:r:' .. id, 'state', 'open')
+          item_move(tag, id, args[i], 'open', max)
+        end
+        taken = taken + 1
       end
-      taken = taken + 1
     end
   end
   return taken
@@ -108,6 +156,7 @@ local function item_judge(tag, id, item, verb, text, by)
   redis.call('HSET', '{' .. tag .. '}:r:' .. id, 'state', VERBS[verb] or 'revoked', 'by', by, 'wid', wid, 'at', now_s())
   redis.call('EXPIRE', '{' .. tag .. '}:r:' .. id, JUDGED_TTL_S)
   item_move(tag, id, item.ns, VERBS[verb], DONE_MAX)
+  pairs_settle(tag, item.hash, id, item.ns, verb)
 end
 
 local function item_text(tag, item)

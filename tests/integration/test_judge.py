@@ -113,10 +113,10 @@ class Judge(unittest.TestCase):
             if len(self.oracle.asked) != seen[0]:
                 seen[:] = [len(self.oracle.asked), time.time()]
             return time.time() - seen[1] > 0.6
-        until(quiet, 60)
+        until(quiet, 300)
 
-    def stream_twice(self, groups, embed):
-        self.begin(groups, embed)
+    def stream_twice(self, groups, embed, **knobs):
+        self.begin(groups, embed, **{"top_k": 16, "judge_top": 16, "judge_hits": "yes", **knobs})
         entries = {g["id"]: self.seed(g["q"]) for g in groups}
         self.fake.finish = "length"                            # so that nothing more is stored: a second hit is the judge's doing
         stream = [(g["id"], text) for g in groups for text in g["same"]]
@@ -134,7 +134,7 @@ class Judge(unittest.TestCase):
         hits = {text for text, h in second.items() if h["x-deja-cache"] == "semantic"}
         wrong = [(text, second[text]["x-deja-reason"]) for group, text in stream if text in hits and second[text]["x-deja-entry"] != entries[group]]
         print(f"first time {sum(h['x-deja-cache'] == 'semantic' for h in first.values())} of {len(stream)} hit; {len(judged)} judged with "
-              f"{n_questions} questions, {len(same)} the same; second time {len(hits)} hit, {len(hits & same)} of those judged the same")
+              f"{n_questions} questions, {len(same)} the same; second time {len(hits)} hit, {len(hits & same)} of those judged the same, {len(wrong)} wrong")
         self.assertLessEqual(len(wrong), 0.01 * len(stream), wrong)
         return len(hits & same), len(same), len(hits), len(stream)
 
@@ -145,8 +145,9 @@ class Judge(unittest.TestCase):
 
     @unittest.skipUnless(model(E5) and os.environ.get("DEJA_SLOW"), "a long measurement: set DEJA_SLOW=1")
     def test_the_whole_faq_twice_with_the_real_encoder(self):
-        again, same, _, _ = self.stream_twice(faqs("en", 80) + faqs("zh", 80), model(E5))
+        again, same, hits, n = self.stream_twice(faqs("en", 80) + faqs("zh", 80), model(E5), judge_top=int(os.environ.get("DEJA_JUDGE_TOP", "16")))
         self.assertGreaterEqual(again, 0.95 * same)
+        self.assertGreaterEqual(hits, 0.95 * n)
 
     def test_what_the_judge_is_told_and_how_it_is_asked(self):
         groups = faqs("en", 1)
@@ -197,6 +198,56 @@ class Judge(unittest.TestCase):
                            (("list", "WHAT", "all"), "WHAT may be todo, open"), (("list", "COUNT", "0"), "COUNT may be")):
             self.assertIn("ERR deja_review", fcall(self.rig, "deja_review", *args))
             self.assertIn(says, fcall(self.rig, "deja_review", *args))
+
+    def seed_amounts(self, *amounts):
+        return [self.seed(f"How do I pay {n} euros by card?") for n in amounts]
+
+    def test_a_miss_shows_the_judge_as_many_as_the_knob_says_and_the_next_ones_when_it_comes_again(self):
+        self.begin([], judge_top=4, top_k=16)
+        self.seed_amounts(20, 30, 40, 50, 60, 70)
+        self.idle()
+        self.fake.finish, self.oracle.asked[:] = "length", []  # those were misses too
+        for n in (4, 6, 6):
+            self.assertEqual(self.ask("How do I pay 99 euros by card?")["x-deja-cache"], "miss")
+            until(lambda n=n: len(self.oracle.asked) >= n, 5)
+            self.idle()
+            self.assertEqual(len({a for a, _, _, _ in self.oracle.asked}), n)
+            self.assertEqual(len(self.oracle.asked), n)        # none twice
+
+    def test_what_lies_beside_a_vetoed_text_is_still_shown_to_the_judge(self):
+        groups = [{"id": "20", "q": "How do I pay 20 euros by card?", "same": ["How do I pay 21 euros by card abroad?"]}]
+        self.begin(groups)
+        entry, = self.seed_amounts(20)
+        fcall(self.rig, "deja_wording", "veto", entry, "How do I pay 21 euros by card?", "person")
+        self.fake.finish = "length"
+        until(lambda: self.ask("How do I pay 21 euros by card?")["x-deja-reason"] == "veto", 5)
+        self.idle()
+        self.assertEqual(self.oracle.asked, [])                # that very text was judged
+        self.assertEqual(self.ask(groups[0]["same"][0])["x-deja-reason"], "veto")
+        until(lambda: self.ask(groups[0]["same"][0])["x-deja-reason"] == "semantic:wording", 5)
+        self.assertEqual(self.ask("How do I pay 21 euros by card?")["x-deja-cache"], "miss")
+
+    def test_the_pairs_of_a_question_are_listed_and_the_others_leave_when_one_is_approved(self):
+        self.begin([], judge="no", near_miss_text="yes", near_miss_top=3, top_k=16)
+        entries = self.seed_amounts(20, 30, 40, 50)
+        self.fake.finish = "length"
+        self.ask("How do I pay 99 euros by card?")
+
+        def listed(text, what="todo"):
+            return [x for x in fcall(self.rig, "deja_review", "list", "WHAT", what).splitlines() if text in x]
+
+        def near(*which):
+            rows = [x for i in which for x in ("", "1000", entries[i], "ab" * 16, "How do I pay 99 francs?", "0.9", "0.95", "verifier")]
+            return fcall(self.rig, "deja_near", str(len(which)), *rows)
+        until(lambda: len(listed("99 euros")) == 3, 5)
+        near(0, 1, 2)
+        item = listed("99 francs")[1].split()[0]
+        fcall(self.rig, "deja_review", "approve", item)
+        self.assertEqual((len(listed("99 francs")), len(listed("99 francs", "approved")), len(listed("99 euros"))), (0, 1, 3))
+        self.assertEqual((near(0, 1, 2, 3), listed("99 francs")), ("1", []))   # only the approved pair is counted once more
+        fcall(self.rig, "deja_review", "revoke", item)
+        near(0, 1, 2, 3)
+        self.assertEqual(len(listed("99 francs")), 3)          # what somebody decided on does not come again
 
     def test_near_misses_are_listed_bounded_and_without_text_unless_the_knob_says_so(self):
         self.begin(faqs("en", 1), judge="no", near_misses=5, stale_if_error_s=0)

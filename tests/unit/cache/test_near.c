@@ -84,22 +84,23 @@ static struct seen find(const char *question, bool explain)
     return s;
 }
 
-static bool kept(void *arg)
+static bool kept(void *arg) /* as many */
 {
     struct cache_stats s;
-    (void)arg;
+    uint64_t n = *(const uint64_t *)arg;
     cache_stats(rig.cache, &s);
     struct embedder_stats e;
     embedder_stats_read(rig.embedder, &e);
-    return s.entries >= 2 && e.answered >= 2;
+    return s.entries >= n && e.answered >= n;
 }
 
 TEST(a_miss_tells_what_was_near_and_an_explanation_of_everything_counts_nowhere)
 {
+    uint64_t two = 2;
     REQUIRE(begin());
     CHECK(!rig_keep(rig.cache, "How do I pay 20 euros by card?", "Like this."));
     CHECK(!rig_keep(rig.cache, "How do I pay 40 euros by card?", "Like that."));
-    REQUIRE(rig_until(rig.loop, kept, NULL, 5000));
+    REQUIRE(rig_until(rig.loop, kept, &two, 5000));
     rig_until(rig.loop, NULL, NULL, 40); /* the vectors come back to the loop */
     struct seen s = find("How do I pay 30 euros by card?", false);
     CHECK(s.result == CACHE_MISS && s.n_near == 2);
@@ -117,6 +118,22 @@ TEST(a_miss_tells_what_was_near_and_an_explanation_of_everything_counts_nowhere)
     cache_stats(rig.cache, &after);
     CHECK(before.misses == after.misses && before.semantic_hits == after.semantic_hits &&
           before.near_misses == after.near_misses);
+    end();
+}
+
+TEST(a_miss_tells_of_all_that_were_considered)
+{
+    char question[64];
+    uint64_t six = 6;
+    REQUIRE(begin());
+    for (int i = 1; i <= 6; i++) {
+        snprintf(question, sizeof question, "How do I pay %d0 euros by card?", i);
+        CHECK(!rig_keep(rig.cache, question, "Like this."));
+    }
+    REQUIRE(rig_until(rig.loop, kept, &six, 5000));
+    rig_until(rig.loop, NULL, NULL, 200);
+    struct seen s = find("How do I pay 99 euros by card?", false);
+    CHECK(s.result == CACHE_MISS && s.n_near == 6);
     end();
 }
 
