@@ -227,10 +227,12 @@ static void finish(struct door_stream *s)
 static void fail(struct door_stream *s, const struct openai_error *e)
 {
     json_t *v = response_of(&s->turn, &s->facts, "failed");
+    /* the API knows no others that could be meant; in the middle of a stream only the code tells */
+    bool limit = e->status == 429 || !strcmp(e->code, "rate_limit_exceeded");
     json_object_set_new(v, "error",
                         json_pack("{s:s,s:o}", "code",
-                                  e->status == 429 ? "rate_limit_exceeded" : "server_error",
-                                  "message", door_text(str_of(e->message))));
+                                  limit ? "rate_limit_exceeded" : "server_error", "message",
+                                  door_text(str_of(e->message))));
     emit(s, "response.failed", json_pack("{s:o}", "response", v));
 }
 

@@ -46,6 +46,12 @@ void ending_fini(struct ending *e)
     e->kind = ENDING_NONE;
 }
 
+/* Whole or not at all: a part of a code would be another one. */
+static void copy_word(char *to, size_t cap, struct str word)
+{
+    if (word.n && word.n < cap && !memchr(word.p, 0, word.n)) str_copy(to, cap, word);
+}
+
 bool ending_read_error(const json_t *doc, int status, struct openai_error *e)
 {
     const json_t *error = json_object_get(doc, "error"),
@@ -58,6 +64,8 @@ bool ending_read_error(const json_t *doc, int status, struct openai_error *e)
     openai_error_set(e, usable ? (int)told : status, "upstream_error", "", "", STR_FMT,
                      STR_ARG(message.n ? message : STR("the upstream reported an error")));
     if (type.n) snprintf(e->type, sizeof e->type, STR_FMT, STR_ARG(type));
+    copy_word(e->code, sizeof e->code, json_str(code)); /* what programs go by */
+    copy_word(e->param, sizeof e->param, json_member_str(error ? error : doc, "param"));
     return usable;
 }
 

@@ -11,6 +11,7 @@ What it does with a request stands in the last user text as [[name]] or [[name:a
   say:TEXT     content                               nofinish    no finish_reason
   hang         no answer, ever                       hangmid     silence after the first chunk (or half the body)
   reset        a reset after the first chunk (or half the body)   garbage     bytes that are not HTTP
+  code:C       code and param of an error
   after:S      Retry-After of an error ("" = none)
   think:TEXT   reasoning_content before the content
   big          a whole answer with a number over 64 bits
@@ -169,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.fake.fail:
             do["status"] = self.fake.fail
         if "status" in do:
-            body = json.dumps({"error": {"message": "as asked", "type": "test_error", "code": None}}).encode()
+            body = json.dumps({"error": {"message": "as asked", "type": "test_error", "code": do.get("code"), "param": do.get("code")}}).encode()
             after = do.get("after", self.fake.after)
             return self._send(int(do["status"]), body, extra=[("Retry-After", after)] * bool(after) + [("X-Upstream", "fake")])
         if "wordform" in do:
@@ -304,7 +305,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
             if i == 1 and "errorframe" in do:
-                self._event('{"error":{"message":"ran out of luck","type":"server_error","code":null}}')
+                self._event(json.dumps({"error": {"message": "ran out of luck", "type": "server_error", "code": do.get("code"), "param": do.get("code")}}))
             if i == 1 and "errorname" in do:
                 data = b"event: error\ndata: ran out of luck\n\n"
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))

@@ -281,14 +281,16 @@ class Errors(DoorCase):
         types = {429: "rate_limit_error", 400: "invalid_request_error", 404: "not_found_error", 500: "api_error", 503: "overloaded_error"}
         for status, kind in types.items():
             for stream in (False, True):
-                for door, s, h, b in self.both(unique(f"[[status:{status}]]"), stream=stream):
+                for door, s, h, b in self.both(unique(f"[[status:{status}]][[code:too_odd]]"), stream=stream):
                     doc = json.loads(b)
                     self.assertEqual((s, doc["error"]["message"], h["retry-after"]), (status, "as asked", "7"), (door, b))
                     self.assertEqual(doc["error"]["type"], kind if door == "messages" else "test_error")
+                    if door == "responses":
+                        self.assertEqual(doc["error"]["code"], "too_odd")
 
     def test_an_answer_that_breaks_in_the_middle_ends_with_an_error_event(self):
         for word in ("cut", "errorframe"):
-            for door, s, _, b in self.both(unique(f"[[{word}]]"), stream=True):
+            for door, s, _, b in self.both(unique(f"[[{word}]][[code:rate_limit_exceeded]]"), stream=True):
                 self.assertEqual(s, 200)
                 name, last = events(b)[-1]
                 self.assertEqual(name, "error" if door == "messages" else "response.failed", b)
@@ -298,6 +300,7 @@ class Errors(DoorCase):
                     self.assertEqual(told["message"], "ran out of luck")
                 if door == "responses":
                     self.assertEqual(last["response"]["status"], "failed")
+                    self.assertEqual(told["code"], "rate_limit_exceeded" if word == "errorframe" else "server_error")
 
     def test_broken_whole_answers_are_errors_and_never_stored(self):
         for word in ("empty", "malformed", "html", "cut"):

@@ -326,6 +326,12 @@ class Relaying(GatewayCase):
                 self.assertEqual((s, set(error)), (422, {"message", "type", "param", "code"}), form)
                 self.assertIn("as asked" if form < 4 else "422", error["message"])
 
+    def test_the_code_of_an_error_within_a_stream_reaches_the_client(self):
+        for code in ("context_length_exceeded", "c" * 200, ""):
+            evs = events(self.ask(unique(f"[[errorframe]][[code:{code}]]"), stream=True)[2])[0]
+            whole = code if 0 < len(code) < 40 else None     # a part of a code would be another one
+            self.assertEqual((evs[-1]["error"]["message"], evs[-1]["error"]["code"], evs[-1]["error"]["param"]), ("ran out of luck", whole, whole if len(code) < 200 else None))
+
     def test_event_named_error_ends_the_answer_as_an_error(self):
         q = unique("[[errorname]]")
         for _ in range(2):
