@@ -3,7 +3,7 @@
 file(GLOB emu_srcs CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/engine/backend/cuda/*.cu")
 set_source_files_properties(${emu_srcs} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++;-Wno-unknown-pragmas")
 file(GLOB emu_c CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/engine/backend/cuda/*.c")
-add_library(deja_cuda_emu STATIC EXCLUDE_FROM_ALL ${emu_srcs} ${emu_c} tests/cuda_emu/emu.cpp tests/cuda_emu/emu_warp.cpp tests/cuda_emu/emu_tma.cpp tests/cuda_emu/runtime.cpp tests/cuda_emu/lt_host.cpp tests/cuda_emu/nccl_host.cpp)
+add_library(deja_cuda_emu STATIC EXCLUDE_FROM_ALL ${emu_srcs} ${emu_c} tests/cuda_emu/emu.cpp tests/cuda_emu/emu_warp.cpp tests/cuda_emu/emu_tma.cpp tests/cuda_emu/runtime.cpp tests/cuda_emu/runtime_device.cpp tests/cuda_emu/lt_host.cpp tests/cuda_emu/nccl_host.cpp)
 target_include_directories(deja_cuda_emu BEFORE PUBLIC "${CMAKE_SOURCE_DIR}/tests/cuda_emu/include" "${CMAKE_SOURCE_DIR}")
 target_link_libraries(deja_cuda_emu PUBLIC deja_backend deja_base)
 # a fake stack for each fiber makes the sanitizer ten times slower and finds nothing here

@@ -38,6 +38,7 @@ enum err nccl_open(struct nccl **out, const int *device, int n, struct errmsg *e
         for (int k = 0; k < i; k++)
             if (device[i] == device[k])
                 return err_set(e, ERR_UNSUPPORTED, "device %d is two ranks", device[i]);
+    emu::connect(n > 1);
     auto all = std::make_shared<clique>();
     all->n = n;
     for (int i = 0; i < n; i++)
@@ -53,6 +54,7 @@ void nccl_close(struct nccl *c)
         abort();
     }
     c->of->over = true;
+    if (c->of.use_count() == 1) emu::connect(false);
     delete c;
 }
 

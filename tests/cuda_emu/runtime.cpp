@@ -12,7 +12,7 @@
 #include <set>
 #include <vector>
 
-#include "tests/cuda_emu/include/cuda_runtime.h"
+#include "tests/cuda_emu/runtime.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -21,6 +21,7 @@
 #define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
 #endif
 
+using namespace emu::runtime;
 using work = std::function<void()>;
 
 struct
@@ -44,8 +45,7 @@ struct emu_graph {
     std::vector<item> items;
 };
 
-enum : size_t { DEVICE_BYTES = 1u << 30 };
-enum { DEVICES_MAX = 16, ALL = -1, WAIT_S = 20, LOOK_MS = 20 };
+enum { ALL = -1, WAIT_S = 20, LOOK_MS = 20 };
 struct allocation {
     size_t bytes;
     int device;
@@ -61,25 +61,12 @@ static std::set<emu_stream *> streams;
 static emu_stream default_stream = {{}, nullptr, ALL};
 static thread_local cudaError_t last = cudaSuccess;
 static thread_local int current;
-static std::atomic<int> allocations_left{-1};
-static int kernels_left = -2; /* -1 = never lost; -2 = what the environment says */
-static int losing, running;   /* devices */
+static thread_local int capturing; /* streams that this thread records */
+static std::atomic<int> allocations_left{-1}, captures_left{-1};
+static std::atomic<bool> connected; /* each device's memory is mapped to the others */
+static int kernels_left = -2;       /* -1 = never lost; -2 = what the environment says */
+static int losing, running;         /* devices */
 
-static const char *setting(const char *name)
-{
-    const char *v = getenv(name);
-    return v && *v ? v : nullptr;
-}
-static size_t all_bytes()
-{
-    const char *v = setting("CUDA_EMU_BYTES");
-    return v ? strtoull(v, nullptr, 10) : (size_t)DEVICE_BYTES;
-}
-static size_t pitch_max()
-{
-    const char *v = setting("CUDA_EMU_PITCH");
-    return v ? strtoull(v, nullptr, 10) : (size_t)INT_MAX;
-}
 static bool lost(int device)
 {
     return kernels_left == 0 && (device == losing || device == ALL);
@@ -100,10 +87,15 @@ bool emu::may_run()
     return !lost(running) && !setting("CUDA_EMU_NO_KERNELS_RUN");
 }
 
-static cudaError_t result(cudaError_t e)
+cudaError_t emu::runtime::result(cudaError_t e)
 {
     if (e != cudaSuccess) last = e;
     return e;
+}
+/* A driver refuses these and throws away what was recorded. */
+static void not_while_capturing(const char *call)
+{
+    if (capturing) emu::fault("%s by a thread that records a stream", call);
 }
 
 /* ---- device memory is the device's alone ---- */
@@ -213,6 +205,14 @@ void emu::fail_allocation_after(int n)
 {
     allocations_left = n;
 }
+void emu::fail_capture_after(int n)
+{
+    captures_left = n;
+}
+void emu::connect(bool on)
+{
+    connected = on;
+}
 size_t emu::device_bytes()
 {
     guard g(lock);
@@ -236,6 +236,7 @@ cudaError_t cudaStreamCreate(cudaStream_t *s)
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
+    not_while_capturing("cudaStreamSynchronize");
     emu_stream *of = s ? s : &default_stream;
     run_until([=] { return of->queue.empty(); });
     guard g(lock);
@@ -265,6 +266,7 @@ cudaError_t cudaStreamQuery(cudaStream_t s)
 }
 cudaError_t cudaDeviceSynchronize()
 {
+    not_while_capturing("cudaDeviceSynchronize");
     run_until([] { /* of the current device */
                    bool empty = default_stream.queue.empty();
                    for (emu_stream *s : streams)
@@ -322,7 +324,10 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode)
 {
     guard g(lock);
     if (!s || s->capturing) return result(cudaErrorInvalidValue);
+    if (captures_left == 0) return captures_left = -1, result(cudaErrorInvalidValue);
+    if (captures_left > 0) captures_left--;
     s->capturing = new emu_graph();
+    capturing++;
     return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *g)
@@ -331,6 +336,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *g)
     if (!s || !s->capturing) return result(cudaErrorInvalidValue);
     *g = s->capturing;
     s->capturing = nullptr;
+    capturing--;
     return cudaSuccess;
 }
 static std::atomic<int> n_graphs_alive;
@@ -371,6 +377,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t x)
 /* ---- memory ---- */
 cudaError_t cudaMalloc(void **p, size_t bytes)
 {
+    not_while_capturing("cudaMalloc");
     guard g(lock);
     *p = nullptr;
     if (allocations_left == 0 || bytes > all_bytes() - in_use[current])
@@ -385,10 +392,24 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
     *p = got;
     return cudaSuccess;
 }
+/* The device whose memory it is, and those it is mapped to. */
+static void wait_to_free()
+{
+    not_while_capturing("cudaFree");
+    if (!connected)
+        cudaDeviceSynchronize();
+    else
+        run_until([] {
+            bool empty = default_stream.queue.empty();
+            for (emu_stream *s : streams)
+                empty &= s->queue.empty();
+            return empty;
+        });
+}
 cudaError_t cudaFree(void *p)
 {
     if (!p) return cudaSuccess;
-    cudaDeviceSynchronize();
+    wait_to_free();
     guard g(lock);
     auto m = memory.find((char *)p);
     if (m == memory.end()) return result(cudaErrorInvalidValue);
@@ -400,6 +421,7 @@ cudaError_t cudaFree(void *p)
 }
 cudaError_t cudaMallocHost(void **p, size_t bytes)
 {
+    not_while_capturing("cudaMallocHost");
     *p = malloc(bytes ? bytes : 1);
     if (!*p) return result(cudaErrorMemoryAllocation);
     guard g(lock);
@@ -408,7 +430,7 @@ cudaError_t cudaMallocHost(void **p, size_t bytes)
 }
 cudaError_t cudaFreeHost(void *p)
 {
-    cudaDeviceSynchronize();
+    wait_to_free();
     guard g(lock);
     auto h = pinned.find((char *)p);
     if (h == pinned.end()) return p ? result(cudaErrorInvalidValue) : cudaSuccess;
@@ -504,28 +526,7 @@ cudaError_t cudaMemset(void *p, int value, size_t bytes)
     return cudaDeviceSynchronize();
 }
 
-/* ---- the device ---- */
-const char *cudaGetErrorString(cudaError_t e)
-{
-    switch (e) {
-    case cudaSuccess:
-        return "no error";
-    case cudaErrorMemoryAllocation:
-        return "out of memory";
-    case cudaErrorInvalidPitchValue:
-        return "invalid pitch argument";
-    case cudaErrorNoDevice:
-        return "no CUDA-capable device is detected";
-    case cudaErrorInsufficientDriver:
-        return "CUDA driver version is insufficient for CUDA runtime version";
-    case cudaErrorLaunchFailure:
-        return "unspecified launch failure";
-    case cudaErrorNoKernelImageForDevice:
-        return "no kernel image is available for execution on the device";
-    default:
-        return "invalid argument";
-    }
-}
+/* ---- errors, and the current device ---- */
 cudaError_t cudaGetLastError()
 {
     cudaError_t e = last;
@@ -536,67 +537,15 @@ cudaError_t cudaPeekAtLastError()
 {
     return last;
 }
-static int n_devices()
-{
-    const char *v = setting("CUDA_EMU_DEVICES");
-    return v ? atoi(v) : 1;
-}
-cudaError_t cudaGetDeviceCount(int *n)
-{
-    *n = n_devices() < 0 ? 0 : n_devices();
-    return n_devices() < 0 ? result(cudaErrorInsufficientDriver) : cudaSuccess;
-}
 cudaError_t cudaSetDevice(int i)
 {
     if (i < 0 || i >= n_devices() || i >= DEVICES_MAX) return result(cudaErrorInvalidValue);
     current = i;
     return cudaSuccess;
 }
-cudaError_t cuda_emu_kernels_fit()
-{
-    return setting("CUDA_EMU_NO_KERNELS") ? cudaErrorNoKernelImageForDevice : cudaSuccess;
-}
 cudaError_t cudaGetDevice(int *i)
 {
     *i = current;
-    return cudaSuccess;
-}
-/* CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": dynamic shared memory of a block at most. */
-static int shared_most(int major, int minor)
-{
-    if (major == 7) return 64 << 10;
-    if (major == 8) return (minor == 0 || minor == 7 ? 163 : 99) << 10;
-    return major == 12 ? 99 << 10 : emu::SHARED_BYTES;
-}
-static std::map<const void *, size_t> granted;
-cudaError_t cuda_emu_grant_shared(const void *kernel, int bytes)
-{
-    cudaDeviceProp p;
-    cudaGetDeviceProperties(&p, current);
-    guard g(lock);
-    if (bytes < 0 || (size_t)bytes > p.sharedMemPerBlockOptin) return result(cudaErrorInvalidValue);
-    granted[kernel] = (size_t)bytes;
-    return cudaSuccess;
-}
-bool cuda_emu_shared_fits(const void *kernel, size_t bytes)
-{
-    guard g(lock);
-    auto found = granted.find(kernel);
-    bool fits = bytes <= 48 << 10 || (found != granted.end() && bytes <= found->second);
-    if (!fits) result(cudaErrorInvalidValue);
-    return fits;
-}
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int)
-{
-    memset(p, 0, sizeof *p);
-    strcpy(p->name, "emulation");
-    p->totalGlobalMem = all_bytes();
-    p->memPitch = pitch_max();
-    p->major = 9;
-    if (const char *v = setting("CUDA_EMU_CAPABILITY")) sscanf(v, "%d.%d", &p->major, &p->minor);
-    p->sharedMemPerBlockOptin = (size_t)shared_most(p->major, p->minor);
-    p->multiProcessorCount = 4;
-    p->warpSize = emu::WARP;
     return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)

@@ -283,9 +283,15 @@ static void test_runtime()
     check(host[10] == 12, "an event orders two streams");
     cudaGraph_t g;
     cudaGraphExec_t run;
+    float *early;
     cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal);
+    emu::expect_fault();
+    cudaMalloc(&early, 16);
+    check(!strcmp(emu::fault_seen(), "cudaMalloc by a thread that records a stream"),
+          "nothing is allocated while a stream is recorded");
     LAUNCH(add_one, 4, 32, 0, s, x, 100);
     cudaStreamEndCapture(s, &g);
+    cudaFree(early);
     cudaGraphInstantiate(&run, g);
     for (int i = 0; i < 3; i++)
         cudaGraphLaunch(run, s);

@@ -6,8 +6,8 @@
  *   the next step's copies are on their way while this one is computed. Shared (dynamic): 2 * 2 * 64 * head_dim * 2 bytes and up to 1 KB to
  *   its alignment (65 KB for heads of 128); a slab is 64 tokens by 64 dimensions, rows of 128 bytes, swizzled. Bytes: K and V once a
  *   tile, in whole blocks. Blocks of 8, 16, 32 or 64 tokens.
- * Not for drafts that branch: their tokens lie apart. Splits, the scratch for parts and attend_merge are those of attention.cuh; sums are taken in another order, so bits differ from
- * attend_tiles, and what a split of a row gives depends on this tile's shape only in that.
+ * Not for drafts that branch: their tokens lie apart. Splits, the scratch for parts and attend_merge are those of attention.cuh; sums are
+ * taken in another order, so bits differ from attend_tiles, and what a split of a row gives depends on this tile's shape only in that.
  * Sources: Shah et al. 2024, arXiv:2407.08608 (FlashAttention-3: wgmma with weights in registers); what it adds to that, overlapping softmax
  * with products and warps that only copy, is not here. Never run on hardware: off unless asked for. */
 #ifndef DEJA_ENGINE_BACKEND_CUDA_ATTEND_WIDE_CUH
@@ -51,20 +51,34 @@ template <int DIM> DEVICE void wide_clear(uint8_t *v, int n_tokens)
     __syncthreads();
 }
 
+/* Of products: sums and the fragments that are multiplied. */
+template <int N> DEVICE void wide_hold(float (&d)[32], unsigned (&a)[N][4])
+{
+    WGMMA_HOLD(d);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        WGMMA_HOLD(a[i]);
+}
+template <int M, int N> DEVICE void wide_hold(float (&d)[M][32], unsigned (&a)[N][4])
+{
+#pragma unroll
+    for (int i = 1; i < M; i++)
+        WGMMA_HOLD(d[i]);
+    wide_hold(d[0], a);
+}
+
 template <int DIM>
 DEVICE void wide_scores(const struct attend_args &a, unsigned (&q)[DIM / 16][4], const uint8_t *k,
                         int at, const struct attend_sight &sight, float (&s)[32])
 {
+    wide_hold(s, q);
     WGMMA_FENCE();
 #pragma unroll
     for (int i = 0; i < DIM / 16; i++)
         WGMMA_64(s, q[i], WGMMA_TILE(k + i / 4 * WIDE_SLAB + i % 4 * 32), false, i > 0);
     WGMMA_COMMIT();
     WGMMA_WAIT();
-    WGMMA_HOLD(s);
-#pragma unroll
-    for (int i = 0; i < DIM / 16; i++)
-        WGMMA_HOLD(q[i]);
+    wide_hold(s, q);
 #pragma unroll
     for (int i = 0; i < 32; i++) {
         int token = at + i / 4 * 8 + (int)threadIdx.x % 4 * 2 + i % 2;
@@ -113,6 +127,7 @@ DEVICE void wide_values(const float (&s)[32], const uint8_t *v, float (&o)[DIM /
             int at = (2 * i + r / 2) * 4 + r % 2 * 2;
             p[i][r] = (unsigned)float_f16(s[at + 1]) << 16 | float_f16(s[at]);
         }
+    wide_hold(o, p);
     WGMMA_FENCE();
 #pragma unroll
     for (int d = 0; d < DIM / 64; d++)
@@ -121,12 +136,7 @@ DEVICE void wide_values(const float (&s)[32], const uint8_t *v, float (&o)[DIM /
             WGMMA_64(o[d], p[i], WGMMA_TILE(v + d * WIDE_SLAB + i * 16 * 128), true, 1);
     WGMMA_COMMIT();
     WGMMA_WAIT();
-#pragma unroll
-    for (int d = 0; d < DIM / 64; d++)
-        WGMMA_HOLD(o[d]);
-#pragma unroll
-    for (int i = 0; i < WIDE_RUN / 16; i++)
-        WGMMA_HOLD(p[i]);
+    wide_hold(o, p);
 }
 
 /* Each lane's own elements of its two vectors. */

@@ -10,7 +10,7 @@
  *   K and V are read once a tile; f16 comes by cp.async, one run ahead where there are two, rounded types are widened on the way.
  *   M = 1 for a decoding row, more for prompts and for prefixes that rows of several sequences share: the bits are the same.
  *   A node of a tree of drafts has a tile of its own from the split on in which its tree begins.
- * attend_merge: grid = (query vectors), block = head_dim rounded up to warps.
+ * attend_merge: grid = (query vectors), block = 64. Bytes: each split's part of the vector, once.
  * Sources: Dao 2023, arXiv:2307.08691 (online softmax on fragments); Flash-Decoding, Dao et al. 2023 (splits); Kwon et al. 2023,
  * arXiv:2309.06180 (paged KV). Never measured on hardware. */
 #ifndef DEJA_ENGINE_BACKEND_CUDA_ATTENTION_CUH
@@ -65,7 +65,7 @@ DEVICE void attend_widen(const struct kv_view &kv, const uint8_t *head, bool is_
     float d = ((const float *)scale)[slot];
     for (int j = 0; j < 8; j++) {
         uint8_t b = (uint8_t)((j < 4 ? bytes.x : bytes.y) >> j % 4 * 8);
-        out[j] = float_f16(d * (kv.type == GPU_KV_E4M3 ? e4m3_float(b) : (float)(int8_t)b));
+        out[j] = float_f16(d * (float)(int8_t)b);
     }
 }
 

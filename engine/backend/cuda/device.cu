@@ -40,12 +40,27 @@ void *need(struct gpu *g, struct area *a, size_t bytes)
     return need_apart(g, a, bytes);
 }
 
+/* cudaFree waits for every GPU that the memory is mapped to. A rank's is mapped to the others, one of which may wait in a sum for this very
+ * rank: nothing is freed before the end. Areas at least double, so that what was outgrown is no more than what is in use. */
+static size_t outgrow(struct gpu *g, const struct area *a, size_t bytes)
+{
+    if (!a->p) return bytes;
+    struct outgrown *old = (struct outgrown *)xcalloc(1, sizeof *old);
+    *old = {g->outgrown, a->p};
+    g->outgrown = old;
+    return bytes > 2 * a->bytes ? bytes : 2 * a->bytes;
+}
+
 void *need_apart(struct gpu *g, struct area *a, size_t bytes)
 {
     if (bytes <= a->bytes) return a->p;
-    note(g, "making room", settle(g));
-    cudaFree(a->p);
-    a->bytes = 0;
+    if (g->ranks) {
+        bytes = outgrow(g, a, bytes);
+    } else {
+        note(g, "making room", settle(g));
+        cudaFree(a->p);
+    }
+    *a = {NULL, 0};
     cudaError_t code = cudaMalloc(&a->p, bytes);
     note(g, "making room", code);
     if (code == cudaSuccess) a->bytes = bytes;
@@ -64,8 +79,7 @@ void *need_pinned(struct gpu *g, struct area *a, size_t bytes)
     return a->p;
 }
 
-/* Of the step that is being made. */
-static struct flight *making(struct gpu *g)
+struct flight *making(struct gpu *g)
 {
     ASSERT(g->n_flying < BACKEND_FLIGHTS);
     return &g->flight[(g->first + g->n_flying) % BACKEND_FLIGHTS];
@@ -220,6 +234,11 @@ static void gpu_close(void *device)
     mem_free(g->plan[1].piece);
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         cudaFree(all[i]->p);
+    for (struct outgrown *o = g->outgrown, *next; o; o = next) {
+        next = o->next;
+        cudaFree(o->p);
+        mem_free(o);
+    }
     for (struct flight &f : g->flight) {
         cudaFreeHost(f.stage);
         cudaFreeHost(f.host.p);
@@ -247,6 +266,8 @@ static enum err gpu_open(void **device, int index, const char *products, struct 
     g->index = index;
     g->pitch_max = p.memPitch;
     snprintf(g->model, sizeof g->model, "%.79s", p.name);
+    const char *graphs = getenv("DEJA_GPU_GRAPHS"); /* "no": to measure what recording brings */
+    g->no_recording = graphs && !strcmp(graphs, "no");
     (void)on(g);
     cudaError_t code = cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking);
     for (struct flight &f : g->flight) {

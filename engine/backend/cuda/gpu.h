@@ -24,6 +24,10 @@ struct area { /* device scratch that only grows */
     uint8_t *p;
     size_t bytes;
 };
+struct outgrown { /* memory of an area that has moved; of a rank, until it closes */
+    struct outgrown *next;
+    void *p;
+};
 
 struct
     piece { /* rows whose parts of a long context fit into the scratch together, and their tiles on the device */
@@ -80,10 +84,11 @@ struct gpu {
     int n_plans;
     struct recorded step[STEPS_MAX]; /* step.cu */
     int n_steps;
-    struct recorded *now;     /* whose calls are being made; NULL = an ordinary pass */
-    const int32_t *token_ids; /* of a recorded pass, on the device */
-    bool capturing, no_recording;
-    struct lt *lt; /* NULL: products of any size have kernels of our own */
+    struct recorded *now;         /* whose calls are being made; NULL = an ordinary pass */
+    const int32_t *token_ids;     /* of a recorded pass, on the device */
+    bool capturing, no_recording; /* no_recording: passes are made call by call */
+    struct lt *lt;                /* NULL: products of any size have kernels of our own */
+    bool lt_refused;              /* the library has nothing for such shapes: never asked again */
     enum large_products large;
     struct area wide[5]; /* large.cu */
     struct area step_area;
@@ -92,6 +97,7 @@ struct gpu {
     struct nccl *nccl;         /* NULL: alone, or the group was given up */
     pthread_mutex_t recording; /* of a rank: held while its stream is recorded */
     struct area gathered_parts;
+    struct outgrown *outgrown;
 };
 
 struct gpu_weight {
@@ -129,13 +135,15 @@ static inline bool is_lost(const struct gpu *g)
 {
     return g->failed.text[0] != 0;
 }
-/* At least so many bytes; contents are lost when it grows. NULL or garbage after an error: look at is_lost. */
+/* At least so many bytes; contents are lost when it grows, and all recordings. NULL or garbage after an error: look at is_lost. */
 void *need(struct gpu *g, struct area *a, size_t bytes);
 /* Host bytes to a device area, without waiting: they are copied to pinned memory first. */
 void upload(struct gpu *g, void *to, const void *from, size_t bytes);
 /* The same for an area that no recorded step names. */
 void *need_apart(struct gpu *g, struct area *a, size_t bytes);
-/* Pinned memory for n bytes of this step, zeroed, and the copy of it to `to`. */
+/* Of the step that is being made. */
+struct flight *making(struct gpu *g);
+/* Pinned memory for n <= STAGE_BYTES bytes of this step, and the copy of it to `to`. */
 uint8_t *stage_room(struct gpu *g, size_t n);
 void stage_send(struct gpu *g, void *to, const uint8_t *room, size_t n);
 /* Device bytes to the host, after all that was enqueued. ERR_UNAVAILABLE: something has failed. */

@@ -9,8 +9,9 @@
  * WGMMA_64(d, a, tile, trans, add): D[64][64] (+)= A[64][16] B[16][64]; warp w of the group has rows 16w.. of A and D as in mma.m16n8k16, d
  *   being float[32] (eight tiles of 8 columns), a unsigned[4]. B lies in shared memory in rows of 128 bytes, swizzled, eight rows 1024
  *   bytes: a row is a column of B with k neighbouring (trans 0), or one k with columns neighbouring (trans 1). tile: WGMMA_TILE(where).
- *   WGMMA_FENCE before the first after registers were written; WGMMA_COMMIT after the last; WGMMA_WAIT before any of d, a or the tile
- *   is touched, and WGMMA_HOLD(array) on d and a after that, or the compiler may move their use before it.
+ *   WGMMA_HOLD(array) on d and a, then WGMMA_FENCE, before the first after registers were written; WGMMA_COMMIT after the last; WGMMA_WAIT before
+ *   any of d, a or the tile is touched, and WGMMA_HOLD on d and a after that. HOLD keeps the compiler from moving what writes or
+ *   reads them past the fence or the wait.
  * Source: PTX ISA 8.x, "mbarrier", "cp.async.bulk.tensor", "wgmma" and their shared memory matrix layouts. Never run on hardware. */
 #ifndef DEJA_ENGINE_BACKEND_CUDA_HOPPER_CUH
 #define DEJA_ENGINE_BACKEND_CUDA_HOPPER_CUH

@@ -1,6 +1,6 @@
 /* kv.cuh - paged K and V on the GPU, and rope on the way in. One layer is [block][kv head]{ K [block_tokens][head_dim], V [block_tokens]
  * [head_dim], and for the rounded types: scale of K f32[block_tokens], scale of V f32[block_tokens] }.
- * f16 as it is; int8 and E4M3 are scaled by the largest value of a token's head. k8v4: K as int8; V in nibbles (element 2i low, 2i + 1
+ * f16 as it is; int8 is scaled by the largest value of a token's head. k8v4: K as int8; V in nibbles (element 2i low, 2i + 1
  * high in byte i), with {scale f16, minimum f16}[block_tokens][groups of GPU_V4_GROUP dimensions] in place of its scale: v = nibble *
  * scale + minimum.
  *
@@ -16,10 +16,6 @@ enum { HEAD_MAX = 256 };
 DEVICE uint8_t *kv_head(const struct kv_view &kv, int block, int head)
 {
     return kv.layer + (size_t)block * kv.block_bytes + (size_t)head * kv.head_bytes;
-}
-DEVICE float kv_e4m3_scale(float most)
-{
-    return most > 0 ? most / 448.0f : 1.0f;
 }
 
 /* x f32[head_dim] -> V of a token in nibbles, each group between its smallest and its largest value; by one warp, a lane an element. */
@@ -59,13 +55,9 @@ DEVICE void kv_write(const struct kv_view &kv, uint8_t *head, bool is_v, int slo
     for (int i = lane; i < kv.head_dim; i += LANES)
         most = fmaxf(most, fabsf(x[i]));
     most = warp_max(most);
-    bool is_int = kv.type != GPU_KV_E4M3;
-    float d = is_int ? (most > 0 ? most / 127.0f : 1.0f) : kv_e4m3_scale(most);
-    for (int i = lane; i < kv.head_dim; i += LANES) {
-        float v = x[i] / d;
-        part[(size_t)slot * (size_t)kv.head_dim + (size_t)i] =
-            is_int ? (uint8_t)__float2int_rn(v) : float_e4m3(v);
-    }
+    float d = most > 0 ? most / 127.0f : 1.0f;
+    for (int i = lane; i < kv.head_dim; i += LANES)
+        part[(size_t)slot * (size_t)kv.head_dim + (size_t)i] = (uint8_t)__float2int_rn(x[i] / d);
     if (lane == 0) ((float *)(head + (is_v ? kv.v_scale_at : kv.scale_at)))[slot] = d;
 }
 

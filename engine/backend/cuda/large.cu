@@ -9,8 +9,8 @@
 enum {
     LARGE_ROWS_MIN = 257,
     SLAB_BYTES = 32 << 20,
-    SLAB_ROWS =
-        64 /* a slab begins at a multiple: of f32 sums that is one of 256 bytes, what the library likes best */
+    INT8_IN_MAX = INT32_MAX / (127 * 127), /* longer rows could overflow their sums */
+    SLAB_ROWS = 64 /* a slab begins at a multiple: 256 bytes of f32 sums, as the library likes */
 };
 
 static const char *const names[] = {"auto", "own", "bf16", "fp8", "int8"};
@@ -96,7 +96,7 @@ static bool kind_for(const struct gpu *g, const struct linear *l, void *const *w
                      enum lt_kind *kind)
 {
     bool all_f16 = true, all_bf16 = true;
-    if (!g->lt || g->now || l->n_rows < LARGE_ROWS_MIN) return false;
+    if (!g->lt || g->lt_refused || g->now || l->n_rows < LARGE_ROWS_MIN) return false;
     for (int i = 0; i < l->n_weights; i++) {
         const struct pack_layout *p = &((const struct gpu_weight *)weight[i])->layout;
         if (p->type == TENSOR_F32 || p->n_in % LT_ALIGN || p->n_out % LT_ALIGN) return false;
@@ -104,6 +104,8 @@ static bool kind_for(const struct gpu *g, const struct linear *l, void *const *w
         all_bf16 &= p->type == TENSOR_BF16;
     }
     *kind = g->large != LARGE_AUTO ? kind_of[g->large] : all_f16 ? LT_F16 : LT_BF16;
+    if (*kind == LT_INT8 && ((const struct gpu_weight *)weight[0])->layout.n_in > INT8_IN_MAX)
+        return false;
     return g->large != LARGE_AUTO || all_f16 || all_bf16;
 }
 
@@ -184,8 +186,7 @@ bool gpu_linear_large(struct gpu *g, const struct linear *l, void *const *weight
         if (!multiply(g, l, i, (const struct gpu_weight *)weight[i], kind)) {
             bool added = i > 0 && l->accumulate; /* of the matrices before it */
             if (added) note(g, "a large product", cudaErrorInvalidValue);
-            lt_close(g->lt); /* the library has nothing for such shapes: never asked again */
-            g->lt = NULL;
+            g->lt_refused = true;
             return added;
         }
     return true;

@@ -78,7 +78,7 @@ void launch_kv_move(const struct kv_view &kv, int n_layers, size_t layer_bytes,
                     const struct kv_move_list &list, cudaStream_t s);
 
 /* kv.cuh, attention.cuh */
-enum gpu_kv_type { GPU_KV_F16, GPU_KV_INT8, GPU_KV_E4M3, GPU_KV_K8V4 };
+enum gpu_kv_type { GPU_KV_F16, GPU_KV_INT8, GPU_KV_K8V4 };
 enum { GPU_V4_GROUP = 32 }; /* dimensions of V that share a scale and a minimum in k8v4 */
 struct kv_view {            /* of one layer */
     enum gpu_kv_type type;

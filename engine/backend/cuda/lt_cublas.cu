@@ -77,7 +77,7 @@ enum err lt_open(struct lt **out, enum lt_kind kind, struct errmsg *e)
          cudaGetDeviceProperties(&p, device) != cudaSuccess || p.major * 10 + p.minor < 89))
         return err_set(e, ERR_UNSUPPORTED, "FP8 products need compute capability 8.9");
     struct lt *t = (struct lt *)xcalloc(1, sizeof *t);
-    t->library = dlopen(SONAME(CUBLAS_VER_MAJOR), RTLD_NOW | RTLD_LOCAL);
+    t->library = dlopen(SONAME(CUBLAS_VER_MAJOR), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!t->library || !find_all(t)) {
         lt_close(t);
         return err_set(e, ERR_UNSUPPORTED, "%s is not to be found", SONAME(CUBLAS_VER_MAJOR));
@@ -104,8 +104,7 @@ void lt_close(struct lt *t)
     if (!t) return;
     cudaFree(t->workspace);
     if (t->handle) t->destroy(t->handle);
-    if (t->library) dlclose(t->library);
-    mem_free(t);
+    mem_free(t); /* the library stays: what it left with the driver points into it */
 }
 
 /* What the library wants to be told of one product; freed whole. */

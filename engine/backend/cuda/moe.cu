@@ -32,23 +32,24 @@ void launch_sort(const struct sort_args &a, cudaStream_t s)
     LAUNCH(sort_pairs, 1, threads, 0, s, a);
 }
 
-static unsigned gemv_blocks(const struct expert_product &p)
+/* A block takes so many rows of a tile. */
+static dim3 grid_of(const struct expert_product &p, int rows)
 {
-    return (unsigned)((p.w.n_out + GEMV_WARPS - 1) / GEMV_WARPS);
+    return dim3((unsigned)((p.w.n_out + rows - 1) / rows), (unsigned)p.n_tiles);
 }
 
 template <int TYPE> static void packed_product(const struct expert_product &p, cudaStream_t s)
 {
-    dim3 rows(gemv_blocks(p), (unsigned)p.n_tiles);
     if (!linear_forms((enum tensor_type)TYPE, p.w.n_in, p.n_rows).h) {
         auto one = expert_gemv<TYPE, 1>, many = expert_gemv<TYPE, GEMV_COLS_MAX>;
+        dim3 rows = grid_of(p, GEMV_WARPS);
         if (p.n_rows == 1)
             LAUNCH(one, rows, GEMV_WARPS * LANES, 0, s, p);
         else
             LAUNCH(many, rows, GEMV_WARPS * LANES, 0, s, p);
         return;
     }
-    dim3 grid((unsigned)((p.w.n_out + GEMM_ROWS - 1) / GEMM_ROWS), (unsigned)p.n_tiles);
+    dim3 grid = grid_of(p, GEMM_ROWS);
     auto few = expert_gemm<TYPE, FEW_COLS / 8>, many = expert_gemm<TYPE, MANY_COLS / 8>;
     if (p.tile_cols == FEW_COLS)
         LAUNCH(few, grid, GEMM_THREADS, 0, s, p);
@@ -58,12 +59,11 @@ template <int TYPE> static void packed_product(const struct expert_product &p, c
 
 template <int TYPE> static void plain_product(const struct expert_product &p, cudaStream_t s)
 {
-    dim3 grid(gemv_blocks(p), (unsigned)p.n_tiles);
     if constexpr (TYPE != TENSOR_F32) {
         if (linear_forms((enum tensor_type)TYPE, p.w.n_in, p.n_rows).h) {
             auto few = expert_gemm_half<TYPE, FEW_COLS / 8>,
                  many = expert_gemm_half<TYPE, MANY_COLS / 8>;
-            dim3 tiles((unsigned)((p.w.n_out + GEMM_ROWS - 1) / GEMM_ROWS), (unsigned)p.n_tiles);
+            dim3 tiles = grid_of(p, GEMM_ROWS);
             if (p.tile_cols == FEW_COLS)
                 LAUNCH(few, tiles, GEMM_THREADS, 0, s, p);
             else
@@ -72,7 +72,8 @@ template <int TYPE> static void plain_product(const struct expert_product &p, cu
         }
     }
     auto kernel = expert_gemv_plain<TYPE>;
-    LAUNCH(kernel, grid, GEMV_WARPS * LANES, 0, s, p);
+    dim3 rows = grid_of(p, GEMV_WARPS);
+    LAUNCH(kernel, rows, GEMV_WARPS * LANES, 0, s, p);
 }
 
 void launch_expert_product(const struct expert_product &p, cudaStream_t s)

@@ -26,7 +26,6 @@ SAME(NCCL_PLUS, ncclSum);
 #endif
 
 struct library {
-    void *handle;
     int (*init_all)(void **comm, int n, const int *device);
     int (*abort)(void *comm);
     int (*async_error)(void *comm, int *result);
@@ -36,81 +35,74 @@ struct library {
     const char *(*text)(int result);
 };
 struct nccl {
-    struct library library; /* each has opened it for itself */
+    const struct library *library;
     void *comm;
 };
 
-static bool open_library(struct library *l)
+/* It is opened once and stays: threads of its own may outlive the last group. NULL: it is not to be found, or not whole. */
+static const struct library *open_library()
 {
+    static struct library one, *l = &one;
     struct {
         const char *name;
         void *to;
     } all[] = {{"ncclCommInitAll", &l->init_all},          {"ncclCommAbort", &l->abort},
                {"ncclCommGetAsyncError", &l->async_error}, {"ncclAllReduce", &l->all_reduce},
                {"ncclAllGather", &l->all_gather},          {"ncclGetErrorString", &l->text}};
-    l->handle = dlopen(NCCL_SONAME, RTLD_NOW | RTLD_LOCAL);
+    void *handle = dlopen(NCCL_SONAME, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     for (auto &f : all) {
-        void *found = l->handle ? dlsym(l->handle, f.name) : NULL;
-        if (!found) return false;
+        void *found = handle ? dlsym(handle, f.name) : NULL;
+        if (!found) return NULL;
         memcpy(f.to, &found, sizeof found);
     }
-    return true;
+    return l;
 }
 
 enum err nccl_open(struct nccl **out, const int *device, int n, struct errmsg *e)
 {
     void *comm[RANKS_MAX] = {NULL};
-    struct library first;
     memset(out, 0, (size_t)n * sizeof(struct nccl *));
-    memset(&first, 0, sizeof first);
-    if (n > RANKS_MAX || !open_library(&first)) {
-        if (first.handle) dlclose(first.handle);
+    const struct library *l = n > RANKS_MAX ? NULL : open_library();
+    if (!l)
         return err_set(e, ERR_UNSUPPORTED,
                        "%d GPUs compute together by NCCL, and " NCCL_SONAME " is not to be found",
                        n);
-    }
-    int result = first.init_all(comm, n, device);
-    if (result != NCCL_OK) {
-        enum err code = err_set(e, ERR_UNSUPPORTED, "NCCL does not connect the %d GPUs: %.80s", n,
-                                first.text(result));
-        dlclose(first.handle);
-        return code;
-    }
+    int result = l->init_all(comm, n, device);
+    if (result != NCCL_OK)
+        return err_set(e, ERR_UNSUPPORTED, "NCCL does not connect the %d GPUs: %.80s", n,
+                       l->text(result));
     for (int i = 0; i < n; i++) {
         out[i] = (struct nccl *)xcalloc(1, sizeof *out[i]);
-        out[i]->comm = comm[i];
-        ASSERT(open_library(&out[i]->library)); /* it is open already */
+        *out[i] = {l, comm[i]};
     }
-    dlclose(first.handle);
     return OK;
 }
 
 void nccl_close(struct nccl *c)
 {
     if (!c) return;
-    (void)c->library.abort(c->comm); /* needs no other rank, unlike its destroy */
-    dlclose(c->library.handle);
+    (void)c->library->abort(c->comm); /* needs no other rank, unlike its destroy */
     mem_free(c);
 }
 
 static const char *told(const struct nccl *c, int result)
 {
-    return result == NCCL_OK || result == NCCL_BUSY ? NULL : c->library.text(result);
+    return result == NCCL_OK || result == NCCL_BUSY ? NULL : c->library->text(result);
 }
 
 const char *nccl_all_reduce(struct nccl *c, float *x, size_t n, cudaStream_t s)
 {
-    return told(c, c->library.all_reduce(x, x, n, NCCL_FLOAT, NCCL_PLUS, c->comm, s));
+    return told(c, c->library->all_reduce(x, x, n, NCCL_FLOAT, NCCL_PLUS, c->comm, s));
 }
 
 const char *nccl_all_gather(struct nccl *c, const float *part, size_t n, float *all, cudaStream_t s)
 {
-    return told(c, c->library.all_gather(part, all, n, NCCL_FLOAT, c->comm, s));
+    return told(c, c->library->all_gather(part, all, n, NCCL_FLOAT, c->comm, s));
 }
 
 const char *nccl_failure(struct nccl *c)
 {
-    int result = NCCL_OK, asked = c->library.async_error(c->comm, &result);
+    int result = NCCL_OK, asked = c->library->async_error(c->comm, &result);
     return told(c, asked != NCCL_OK ? asked : result);
 }
 #endif

@@ -148,8 +148,7 @@ static enum err told(const struct gpu *g, struct errmsg *e)
 enum err gpu_submit(void *device, const struct sample *s, struct errmsg *e)
 {
     struct gpu *g = on(device);
-    ASSERT(g->n_flying < BACKEND_FLIGHTS);
-    struct flight *f = &g->flight[(g->first + g->n_flying) % BACKEND_FLIGHTS];
+    struct flight *f = making(g);
     remember(f, s);
     if (s->n_rows) pick(g, f, s);
     g->sent = NULL;

@@ -166,6 +166,27 @@ static bool send(struct gpu *g, const struct gpu_kv *k, const struct backend_ste
     return many;
 }
 
+/* Whether such a pass can be made in one go: its table has a row for every sequence, one copy takes what it sends, and the scratch its parts
+ * of long contexts. */
+static bool fits(const struct backend_step *s, const struct gpu_kv *k, const struct layout *l,
+                 int n, int splits)
+{
+    int n_heads = s->group * k->o.n_kv_heads;
+    for (int i = 0; i < s->rows->n_rows; i++)
+        if (s->rows->seq[i] >= n) return false;
+    if (l->bytes > STAGE_BYTES) return false;
+    return splits == 1 ||
+           (size_t)n * row_part_bytes(n_heads, k->o.head_dim, splits) <= PARTS_BYTES_MAX;
+}
+
+/* Sums over ranks must be recorded by all of them or by none: a group ends here; alone, passes are made call by call from now on. */
+static void not_recorded(struct gpu *g, cudaError_t code)
+{
+    (void)cudaGetLastError();
+    if (g->ranks) note(g, "recording a step", code);
+    g->no_recording = true;
+}
+
 bool gpu_step_begin(void *device, const void *kv, const struct backend_step *s, int *n_rows)
 {
     struct gpu *g = on(device);
@@ -175,16 +196,14 @@ bool gpu_step_begin(void *device, const void *kv, const struct backend_step *s, 
         splits = (stride * block_tokens + ATTEND_SPLIT - 1) / ATTEND_SPLIT;
     if (n > s->rows_max) n = s->rows->n_rows;
     bool tree = s->rows->tree != NULL;
-    if (splits > 1 &&
-        (size_t)n * row_part_bytes(s->group * k->o.n_kv_heads, k->o.head_dim, splits) >
-            PARTS_BYTES_MAX) {
-        *n_rows = s->rows->n_rows; /* the scratch takes such a pass in turns only */
+    struct layout l =
+        layout_of(n, stride, s->group, attend_many(k->o.head_dim), s->n_windows, tree);
+    if (!fits(s, k, &l, n, splits)) {
+        *n_rows = s->rows->n_rows;
         gpu_set_rows(device, kv, s->rows);
         return false;
     }
     *n_rows = n;
-    struct layout l =
-        layout_of(n, stride, s->group, attend_many(k->o.head_dim), s->n_windows, tree);
     bool many = send(g, k, s, &l, n, stride);
     if (is_lost(g)) return true;
     struct recorded *r = find(g, n, stride, many, tree);
@@ -207,13 +226,13 @@ bool gpu_step_begin(void *device, const void *kv, const struct backend_step *s, 
         g->plan[w].piece[0].splits_max = splits;
     g->now = r;
     g->capturing = r->sized && !g->no_recording && n <= ROWS_MAX;
-    if (g->capturing) recording_begins(g);
-    if (g->capturing &&
-        cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess) {
-        (void)cudaGetLastError();
-        recording_ends(g);
-        g->capturing = false, g->no_recording = true;
-    }
+    if (!g->capturing) return false;
+    recording_begins(g);
+    cudaError_t code = cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal);
+    if (code == cudaSuccess) return false;
+    recording_ends(g);
+    g->capturing = false;
+    not_recorded(g, code);
     return false;
 }
 
@@ -233,14 +252,13 @@ bool gpu_step_end(void *device)
     recording_ends(g);
     if (code == cudaSuccess) code = cudaGraphInstantiate(&r->graph, graph, 0);
     if (graph) cudaGraphDestroy(graph);
-    if (code !=
-        cudaSuccess) { /* the calls are made again, now and always, without being recorded */
-        (void)cudaGetLastError();
+    if (code != cudaSuccess) {
         r->graph = NULL;
-        g->no_recording = true;
-        return false;
+        not_recorded(g, code);
+        if (!is_lost(g)) return false; /* the calls are made again */
     }
     g->now = NULL;
+    if (is_lost(g)) return true;
     note(g, "a replay", cudaGraphLaunch(r->graph, g->stream));
     return true;
 }

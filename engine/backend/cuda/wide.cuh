@@ -26,7 +26,8 @@ struct wide_sums_args {
 template <int KIND> DEVICE float wide_scale(float most)
 {
     if (KIND != LT_INT8 && KIND != LT_E4M3) return 1.0f;
-    return most > 0 ? most / (KIND == LT_INT8 ? 127.0f : 448.0f) : 1.0f;
+    float d = most / (KIND == LT_INT8 ? 127.0f : 448.0f);
+    return d > 0 ? d : 1.0f; /* of what is too small to be divided nothing is left */
 }
 template <int KIND> DEVICE void wide_put(void *to, size_t i, float v)
 {

@@ -1,6 +1,8 @@
 /* cuda_runtime.h - the host side of CUDA for the emulation: found before NVIDIA's header when a .cu file is compiled by g++.
  * Streams are queues: nothing runs before somebody waits, so a host that reads a result, or reuses a buffer, too early shows.
- * A copy to pageable memory behind work that waits for another thread's is refused: the driver would wait for it without a bound.
+ * A copy to pageable memory behind work that waits for another thread's is refused: the driver would wait for it without a bound. So does
+ * cudaFree, for every device of a group: who frees while another's sum waits for him is told that streams wait for what nobody records.
+ * While a thread records a stream it may neither allocate, free nor wait.
  * Events order streams; graphs record what a stream would have got. Under AddressSanitizer device memory is poisoned while the
  * host runs: touching it there is reported with file and line.
  * What can go wrong with a device is made to go wrong by the environment: CUDA_EMU_DEVICES (how many; 0 = none, -1 = no driver),
@@ -138,6 +140,10 @@ void enqueue_when(cudaStream_t s, std::function<bool()> ready, std::function<voi
                   std::shared_ptr<void> held);
 /* Tests: the next n allocations succeed, then one fails; -1 = all succeed. */
 void fail_allocation_after(int n);
+/* Tests: the next n recordings of a stream begin, then one does not. */
+void fail_capture_after(int n);
+/* From now on each device's memory is mapped to the others, so that freeing any waits for all of them. */
+void connect(bool on);
 /* Tests: how often a graph was launched. */
 int graph_launches();
 /* Tests: recorded graphs that could be launched now. */

@@ -17,6 +17,7 @@ namespace emu
 {
 static inline void seed(uint64_t) {}
 static inline void fail_allocation_after(int) {}
+static inline void fail_capture_after(int) {}
 static inline void lose_device_after(int, int = 0) {}
 } // namespace emu
 #define NEEDS_EMULATION() SKIP("needs the emulation")
@@ -53,10 +54,11 @@ static inline int graphs_alive()
 template <class T> struct on_device {
     T *p = nullptr;
     size_t n;
-    explicit on_device(size_t count) : n(count) { cudaMalloc(&p, n * sizeof(T)); }
+    explicit on_device(size_t count) : n(count) { cudaMalloc(&p, (n ? n : 1) * sizeof(T)); }
     explicit on_device(const std::vector<T> &v) : on_device(v.size())
     {
         if (n) cudaMemcpy(p, v.data(), n * sizeof(T), cudaMemcpyHostToDevice);
+        cudaDeviceSynchronize(); /* the copy may end later, and a backend's stream does not wait for it */
     }
     on_device(const on_device &) = delete;
     on_device &operator=(const on_device &) = delete;

@@ -279,9 +279,9 @@ static void check_rows(scene &sc, const std::vector<row> &rows)
     m.store_before(rows);
     m.store(rows, &q);
     auto got = m.attend(rows, q);
-    /* f16: queries, keys, values and weights are rounded to 2^-11; int8: 1/254 of a head's largest; E4M3: 2^-4 of each value; k8v4: V is off
-     * by at most 1/30 of a group's range, 6 here */
-    static const double tolerance_of[] = {4e-3, 2e-2, 0.12, 0.22};
+    /* f16: queries, keys, values and weights are rounded to 2^-11; int8: 1/254 of a head's largest; k8v4: V is off by at
+     * most 1/30 of a group's range, 6 here */
+    static const double tolerance_of[] = {4e-3, 2e-2, 0.22};
     double tolerance = tolerance_of[s.type];
     double worst = 0, worst_q = 0;
     for (size_t r = 0; r < rows.size(); r++)
@@ -361,7 +361,6 @@ TEST(windows_and_soft_caps)
 TEST(eight_bit_keys_and_values)
 {
     check_attention({GPU_KV_INT8, 4, 2, 64, 16, 0, 0, false}, {37, 20}, {3, 1});
-    check_attention({GPU_KV_E4M3, 4, 2, 64, 16, 0, 0, false}, {37, 20}, {3, 1});
 }
 
 TEST(keys_in_eight_and_values_in_four_bits)

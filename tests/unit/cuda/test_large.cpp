@@ -168,6 +168,31 @@ TEST(as_many_rows_as_a_step_may_have_are_launched)
     unsetenv("CUDA_EMU_NO_KERNELS_RUN");
 }
 
+/* The largest of a token, over 448, is no number any more: a scale of 0 would make 0 / 0 of the zeros beside it. */
+TEST(a_token_of_next_to_nothing_is_nothing)
+{
+    enum { IN = 64, OUT = 16 };
+    for (const char *products : {"int8", "fp8"}) {
+        opened one(products);
+        struct weight *w;
+        struct errmsg e = {};
+        std::vector<uint8_t> rows(OUT * tensor_row_bytes(TENSOR_Q8_0, IN), 1);
+        CHECK_INT(weight_new(&w, one.be, TENSOR_Q8_0, OUT, IN, rows.data(), &e), OK);
+        std::vector<float> values(ROWS * IN);
+        for (size_t i = 0; i < values.size(); i += IN)
+            values[i] = 1e-44f;
+        floats x(one.be, values), out(one.be, std::vector<float>(ROWS * OUT, 7.0f));
+        struct linear l = {};
+        l.n_weights = 1, l.weight[0] = w, l.out[0] = out.p, l.x = x.p, l.n_rows = ROWS;
+        backend_linear(one.be, &l);
+        double most = 0;
+        for (float v : out.get())
+            most = std::isnan(v) ? 1e9 : fmax(most, fabs(v));
+        CHECK_AT(most < 1e-30, "%s: %g", products, most);
+        weight_free(w);
+    }
+}
+
 TEST(shapes_the_library_does_not_take_and_a_library_that_is_not_there_lose_nothing)
 {
     std::vector<float> own, got;
