@@ -1,6 +1,7 @@
 /* bench_step.c - what a step costs the host when a GPU computes: the whole engine on the CUDA backend in emulation with kernels left out:
  * what is left is planning, packing, launching and hearing. Processor time of the step thread, a step, in steady decoding, best and
  * median of ROUNDS. Launches cost what the emulation's queue costs, not what a driver's does; they are counted apart, with the packing.
+ * tests/gpu/run.sh has it on a GPU, where launches are real and waiting for it is left out.
  *   bench_step MODEL.gguf [SEQS] [wait] [penalties] [lookup] */
 #include <stdatomic.h>
 #include <stdio.h>

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Writes a llama (or an olmoe) of a given size with random weights, for measuring speed where no model is at hand: what a pass costs does not
-depend on what the weights are. `make_model.py 135m|1b|8b|moe|moe-quarter q4_0|q8_0 OUT.gguf`. One megabyte of random blocks is repeated; norms are ones. Standard library."""
+depend on what the weights are. `make_model.py 135m|1b|8b|moe|moe-quarter bf16|q4_0|q8_0 OUT.gguf`. One megabyte of random blocks is repeated; norms are ones. Standard library."""
 import os
 import random
 import struct
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts"))
-from gguf_write import ALIGNMENT, BLOCK, F32, I32, Q4_0, Q8_0, STRING, Writer, text  # noqa: E402
+from gguf_write import ALIGNMENT, BF16, BLOCK, F32, I32, Q4_0, Q8_0, STRING, Writer, text  # noqa: E402
 
 SHAPES = {  # embd, ff, layers, heads, kv heads, head dim, vocabulary; of mixtures also experts, experts a token
     "tiny": (64, 192, 2, 4, 2, 16, 300),  # for trying this script
@@ -17,11 +17,17 @@ SHAPES = {  # embd, ff, layers, heads, kv heads, head dim, vocabulary; of mixtur
     "moe": (2048, 1024, 16, 16, 16, 128, 50304, 64, 8),  # 6.9B parameters, 1.3B active
     "moe-quarter": (2048, 1024, 4, 16, 16, 128, 50304, 64, 8),
 }
-KINDS = {"q4_0": Q4_0, "q8_0": Q8_0}
+KINDS = {"bf16": BF16, "q4_0": Q4_0, "q8_0": Q8_0}
 
 
 def blocks(kind, n_in):
     """About a megabyte of blocks whose values have variance 1 / n_in."""
+    if kind == BF16:  # either sign, 1 to 2 times the power of two below 1 / sqrt(n_in)
+        top = struct.unpack("<I", struct.pack("<f", n_in ** -0.5))[0] >> 16 & 0x7f80
+        both = bytearray(1 << 20)
+        both[0::2] = os.urandom(1 << 19).translate(bytes(top & 255 | i & 127 for i in range(256)))
+        both[1::2] = os.urandom(1 << 19).translate(bytes(top >> 8 | i & 128 for i in range(256)))
+        return bytes(both)
     size = BLOCK[kind][1]
     scale = struct.pack("<e", (3 / n_in) ** 0.5 / (8 if kind == Q4_0 else 127))
     return b"".join(scale + os.urandom(size - 2) for _ in range((1 << 20) // size))
@@ -67,7 +73,7 @@ def n_bytes(dims, kind):
 
 def main():
     if len(sys.argv) != 4 or sys.argv[1] not in SHAPES or sys.argv[2] not in KINDS:
-        sys.exit("usage: make_model.py 135m|1b|8b|moe|moe-quarter q4_0|q8_0 OUT.gguf")
+        sys.exit("usage: make_model.py tiny|135m|1b|8b|moe|moe-quarter bf16|q4_0|q8_0 OUT.gguf")
     shape = SHAPES[sys.argv[1]]
     embd, ff, layers, heads, kv, hd, vocab = shape[:7]
     arch = "olmoe" if len(shape) > 7 else "llama"

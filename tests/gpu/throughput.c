@@ -1,8 +1,10 @@
-/* throughput.c - prompt and decode speed of a whole engine on a device, without HTTP: MODEL.gguf DEVICE N_SEQS N_PROMPT N_SAID. One JSON
- * object: best of ROUNDS rounds, the first of which only warms. Prompts share nothing, so that no prefix is found again. */
+/* throughput.c - prompt and decode speed of a whole engine on a device, without HTTP: MODEL.gguf DEVICE N_PROMPT N_SAID N_SEQS... One JSON
+ * object a line and number of sequences: best of ROUNDS rounds, the first of which only warms. Prompts share nothing, so that no prefix is
+ * found again. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -81,37 +83,53 @@ static bool run_round(struct engine *g, const int ask[3], uint64_t salt, struct 
     return true;
 }
 
+static void tell(struct engine *g, const int ask[3], bool ok, const struct speed *s)
+{
+    const struct model_info *m = engine_model(g);
+    const char *graphs = getenv("DEJA_GPU_GRAPHS");
+    printf("{\"model\":\"%s\",\"weight_bytes\":%llu,\"device\":\"%s\",\"device_model\":\"%s\","
+           "\"graphs\":%s,\"sequences\":%d,\"prompt_tokens\":%d,\"said_tokens\":%d,\"ok\":%s,"
+           "\"prompt_tokens_per_s\":%.1f,\"decode_tokens_per_s\":%.1f,\"step_ms\":%.3f}\n",
+           m->name, (unsigned long long)m->weight_bytes, engine_device(g), engine_device_model(g),
+           graphs && !strcmp(graphs, "no") ? "false" : "true", ask[0], ask[1], ask[2],
+           ok ? "true" : "false", s->prompt, s->decode,
+           s->decode > 0 ? ask[0] * 1e3 / s->decode : 0);
+    fflush(stdout);
+}
+
 int main(int argc, char **argv)
 {
-    if (argc != 6) {
-        fprintf(stderr, "usage: throughput MODEL.gguf DEVICE N_SEQS N_PROMPT N_SAID\n");
+    int n_prompt = argc > 5 ? atoi(argv[3]) : 0, n_said = argc > 5 ? atoi(argv[4]) : 0, most = 0;
+    for (int i = 5; i < argc; i++) {
+        if (atoi(argv[i]) > most) most = atoi(argv[i]);
+        if (atoi(argv[i]) < 1) n_prompt = 0;
+    }
+    if (most < 1 || most > SEQS_MAX || n_prompt < 1 || n_said < 2) {
+        fprintf(stderr, "usage: throughput MODEL.gguf DEVICE N_PROMPT N_SAID N_SEQS...\n");
         return 2;
     }
-    int ask[3] = {atoi(argv[3]), atoi(argv[4]), atoi(argv[5])};
     struct engine_options o = {.model_path = argv[1],
                                .device = argv[2],
-                               .max_num_seqs = ask[0],
+                               .max_num_seqs = most,
                                .max_num_batched_tokens = 2048,
-                               .max_model_len = ask[1] + ask[2] + 16,
+                               .max_model_len = n_prompt + n_said + 16,
                                .step_target_ms = 10000};
     struct engine *g;
     struct errmsg e = {0};
     register_device();
-    if (ask[0] < 1 || ask[0] > SEQS_MAX || ask[1] < 1 || ask[2] < 2 || engine_open(&g, &o, &e)) {
-        fprintf(stderr, "throughput: %s\n", e.text[0] ? e.text : "numbers out of range");
+    if (engine_open(&g, &o, &e)) {
+        fprintf(stderr, "throughput: %s\n", e.text);
         return 1;
     }
-    struct speed warm = {0}, best = {0};
-    bool ok = run_round(g, ask, 0, &warm);
-    for (int i = 1; i < ROUNDS && ok; i++)
-        ok = run_round(g, ask, (uint64_t)i, &best);
-    const struct model_info *m = engine_model(g);
-    printf("{\"model\":\"%s\",\"weight_bytes\":%llu,\"device\":\"%s\",\"device_model\":\"%s\","
-           "\"sequences\":%d,"
-           "\"prompt_tokens\":%d,\"said_tokens\":%d,\"ok\":%s,\"prompt_tokens_per_s\":%.1f,"
-           "\"decode_tokens_per_s\":%.1f}\n",
-           m->name, (unsigned long long)m->weight_bytes, engine_device(g), engine_device_model(g),
-           ask[0], ask[1], ask[2], ok ? "true" : "false", best.prompt, best.decode);
+    bool ok = true;
+    for (int i = 5; i < argc && ok; i++) {
+        int ask[3] = {atoi(argv[i]), n_prompt, n_said};
+        struct speed warm = {0}, best = {0};
+        for (int k = 0; k < ROUNDS && ok; k++)
+            ok = run_round(g, ask, (uint64_t)(i * ROUNDS + k), k ? &best : &warm);
+        tell(g, ask, ok, &best);
+    }
+    if (engine_lost(g)) fprintf(stderr, "throughput: %s\n", engine_lost(g));
     engine_close(g);
     return ok ? 0 : 1;
 }
