@@ -25,7 +25,7 @@ if [ -d .gpu-deps ]; then
     export PKG_CONFIG=$root/.gpu-deps/pkg-config PKG_CONFIG_LIBDIR=$lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root/.gpu-deps
     export CPATH=$root/.gpu-deps/usr/include/x86_64-linux-gnu
     llhttp=$root/.gpu-deps/usr/share
-    deps=("-DOPENSSL_ROOT_DIR=$root/.gpu-deps/usr" "-DCMAKE_BUILD_RPATH=$lib" "-DCMAKE_EXE_LINKER_FLAGS=-Wl,-rpath-link,$lib")
+    deps=("-DOPENSSL_ROOT_DIR=$root/.gpu-deps/usr" "-DCMAKE_LIBRARY_PATH=$lib" "-DCMAKE_BUILD_RPATH=$lib" "-DCMAKE_EXE_LINKER_FLAGS=-Wl,-rpath-link,$lib")
 fi
 gpu=$(nvidia-smi --query-gpu=name,compute_cap --format=csv,noheader 2>/dev/null | head -n 1)
 [ -n "$gpu" ] || [ $dry = 1 ] || { echo "run.sh: there is no GPU here (nvidia-smi lists none): nothing was run" >&2; exit 2; }
