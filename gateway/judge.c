@@ -30,7 +30,7 @@ enum {
 struct pair { /* one stored question a request came near to */
     char entry[37], reason[64];
     char *stored;
-    double score, threshold;
+    double score, threshold, verifier;
 };
 struct job {
     struct job *next;
@@ -183,7 +183,8 @@ static void take_verdict(struct judge *j, double raw)
 {
     struct job *b = j->now;
     struct judge_tables own = judge_tables_for(model_of(j, b));
-    double yes = judge_calibrated(j->has_tables ? &j->tables : &own, b->language, raw);
+    double yes = judge_calibrated_beside(j->has_tables ? &j->tables : &own, b->language, raw,
+                                         b->done ? -1 : b->pairs[b->at].verifier);
     j->failures = 0;
     if (b->done) {
         end_job(j, yes);
@@ -323,8 +324,10 @@ void judge_offer(struct judge *j, const struct exchange *x, const struct cache_f
         if (*slot == pair || !is_for_judging(j, x, v)) continue;
         *slot = pair;
         struct pair *p = &b->pairs[b->n_pairs++];
-        *p = (struct pair){
-            .stored = copy(v->question), .score = v->similarity, .threshold = v->threshold};
+        *p = (struct pair){.stored = copy(v->question),
+                           .score = v->similarity,
+                           .threshold = v->threshold,
+                           .verifier = v->verifier};
         snprintf(p->entry, sizeof p->entry, "%s", v->entry_id);
         snprintf(p->reason, sizeof p->reason, "%s", v->reason);
     }

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cache/guard.h"
+#include "cache/tool.h"
 #include "gateway/judge_prompt.h"
 #include "gateway/judge_table.h"
 
@@ -30,6 +31,8 @@ static const struct conf_row rows[] = {
      "file of JSON lines {\"a\",\"b\",\"lang\"?,\"same\"?}: a stored and a new question, and "
      "whether one answer fits both",
      NULL},
+    {"embed", CONF_STR, "", 0, 4096, "", 0,
+     "embedding model of the gateway: what its verifier says of each pair is weighed too", NULL},
     {"task", CONF_STR, "questions", 0, 16, "", 0, "questions, or answers", NULL},
 };
 
@@ -41,6 +44,7 @@ struct run {
     FILE *file;
     struct judge_label *labels[2];
     size_t n_labels[2];
+    struct tool tool; /* its embedder is NULL: without a verifier */
     struct buf reply;
     int status;
     enum err code;
@@ -113,6 +117,24 @@ static enum err ask(struct run *r, char language, struct str a, struct str b, do
     return code;
 }
 
+/* -1: it says nothing, or there is none. */
+static double ask_verifier(struct run *r, struct str a, struct str b)
+{
+    if (!r->tool.verifier) return -1;
+    struct eval_explained x = {.item.verifier = -1};
+    struct evaluator ev = {.embedder = r->tool.embedder,
+                           .texts = eval_texts_new(r->tool.embedder),
+                           .guard = r->tool.guard,
+                           .verifier = r->tool.verifier,
+                           .shipped = r->tool.shipped,
+                           .knobs = knobs_default()};
+    ev.knobs.same_words = false;
+    int stored = eval_texts_add(ev.texts, a), asked = eval_texts_add(ev.texts, b);
+    if (eval_texts_embed(ev.texts, NULL)) eval_explain(&ev, stored, asked, &x);
+    eval_texts_free(ev.texts);
+    return x.item.verifier;
+}
+
 static enum err one_line(struct run *r, struct str line, int line_no, struct errmsg *e)
 {
     json_t *doc = NULL;
@@ -129,7 +151,10 @@ static enum err one_line(struct run *r, struct str line, int line_no, struct err
     if (code == OK) {
         struct buf out;
         buf_init(&out, LINE_BYTES_MAX * 4);
-        buf_printf(&out, "{\"yes\":%.4f,\"same\":%s,\"a\":", yes,
+        double verifier = ask_verifier(r, a, b);
+        buf_printf(&out, "{\"yes\":%.4f,", yes);
+        if (verifier >= 0) buf_printf(&out, "\"verifier\":%.4f,", verifier);
+        buf_printf(&out, "\"same\":%s,\"a\":",
                    json_is_boolean(same) ? json_is_true(same) ? "true" : "false" : "null");
         json_write_string(&out, a);
         buf_z(&out, ",\"b\":");
@@ -138,7 +163,8 @@ static enum err one_line(struct run *r, struct str line, int line_no, struct err
         say(&out);
         buf_fini(&out);
         if (json_is_boolean(same) && r->n_labels[z] < LABELS_MAX)
-            r->labels[z][r->n_labels[z]++] = (struct judge_label){yes, json_is_true(same)};
+            r->labels[z][r->n_labels[z]++] =
+                (struct judge_label){yes, verifier, json_is_true(same)};
     }
     json_decref(doc);
     return code == OK ? OK : err_prefix(e, code, "%s:%d", conf_str(r->conf, "pairs"), line_no);
@@ -157,6 +183,18 @@ static double order_share(const struct judge_label *l, size_t n)
     return all > 0 ? right / all : 0.5;
 }
 
+/* One for both languages: what two words are worth beside each other depends little on it, and twice the pairs tell more. */
+static struct judge_weights weights_of_both(const struct run *r)
+{
+    size_t n = r->n_labels[0] + r->n_labels[1];
+    struct judge_label *all = xcalloc(n, sizeof *all);
+    memcpy(all, r->labels[0], r->n_labels[0] * sizeof *all);
+    memcpy(all + r->n_labels[0], r->labels[1], r->n_labels[1] * sizeof *all);
+    struct judge_weights w = judge_weights_fit(all, n);
+    mem_free(all);
+    return w;
+}
+
 static void report(struct run *r)
 {
     struct judge_tables t = judge_tables_for(STR(""));
@@ -168,6 +206,7 @@ static void report(struct run *r)
                    z ? "zh" : "en", r->n_labels[z], order_share(r->labels[z], r->n_labels[z]));
         judge_table_fit(r->labels[z], r->n_labels[z], t.at[z]);
     }
+    t.beside[0] = t.beside[1] = weights_of_both(r);
     buf_printf(&out, "# %s\n", conf_str(r->conf, "model"));
     judge_tables_write(&out, &t);
     say(&out);
@@ -189,6 +228,11 @@ static enum err run(struct run *r, int argc, char **argv, struct errmsg *e)
     if (!conf_str(r->conf, "url")[0] || !conf_str(r->conf, "model")[0] ||
         !conf_str(r->conf, "pairs")[0])
         return err_set(e, ERR_INVALID, "--url, --model and --pairs are needed");
+    const char *embed = conf_str(r->conf, "embed");
+    if (embed[0] && !tool_open(&r->tool, "judge", embed, "", 1)) {
+        r->tool = (struct tool){0};
+        return err_set(e, ERR_INVALID, "--embed %.200s cannot be used", embed);
+    }
     code = http_origin_parse(str_of(conf_str(r->conf, "url")), &r->origin, e);
     if (code == OK) code = loop_new(&r->loop, e);
     if (code != OK) return code;
@@ -219,6 +263,7 @@ int judge_main(int argc, char **argv)
     if (r->loop) loop_free(r->loop);
     for (int z = 0; z < 2; z++)
         mem_free(r->labels[z]);
+    if (r->tool.guard) tool_close(&r->tool);
     conf_free(r->conf);
     mem_free(r);
     return code == OK || code == ERR_CANCELLED ? 0 : 1;

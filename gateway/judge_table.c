@@ -11,18 +11,25 @@ enum { FILE_BYTES_MAX = 64 * 1024 };
 
 static const char *const languages[2] = {"en", "zh"};
 static const struct judge_tables straight = {{{0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1},
-                                              {0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1}}};
+                                              {0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1}},
+                                             {{0, 0, 0}, {0, 0, 0}}};
 
-/* By part of the model's name, lower case. qwen2.5-coder-0.5b: 260 pairs a language of everyday questions, half of them rewordings, half one
- * change away; it puts the same pair above the different one in 52 (English) and 55 (Chinese) of 100 cases, so its word is worth
- * next to nothing, and nothing it says reaches the marks. */
+/* By part of the model's name, lower case. qwen2.5-coder-0.5b (with four examples in the prompt): 260 pairs a language of everyday questions,
+ * half of them rewordings, half one change away; it puts the same pair above the different one in 52 (English) and 55 (Chinese) of 100
+ * cases, so its word is worth next to nothing, and nothing it says reaches the marks. qwen2.5-coder-1.5b: 130 pairs a language of the domains
+ * held back from the verifier's training, 81 and 82 of 100; beside the verifier 89, by weights fitted on all 260. */
 static const struct {
     const char *in_name;
     struct judge_tables tables;
 } measured[] = {
     {"qwen2.5-coder-0.5b",
      {{{0.40, 0.40, 0.40, 0.40, 0.47, 0.54, 0.55, 0.58, 0.60, 0.60, 0.60},
-       {0.30, 0.30, 0.54, 0.72, 0.83, 0.83, 0.83, 0.83, 0.83, 0.83, 0.83}}}},
+       {0.30, 0.30, 0.54, 0.72, 0.83, 0.83, 0.83, 0.83, 0.83, 0.83, 0.83}},
+      {{0, 0, 0}, {0, 0, 0}}}},
+    {"qwen2.5-coder-1.5b",
+     {{{0.333, 0.333, 0.333, 0.333, 0.333, 0.333, 0.333, 0.425, 0.548, 0.811, 0.875},
+       {0.125, 0.125, 0.125, 0.143, 0.193, 0.292, 0.349, 0.596, 0.750, 0.855, 0.941}},
+      {{2.232, 0.831, 1.012}, {2.232, 0.831, 1.012}}}},
 };
 
 struct judge_tables judge_tables_for(struct str model)
@@ -45,6 +52,14 @@ double judge_calibrated(const struct judge_tables *t, char language, double yes)
     double x = yes * (JUDGE_POINTS - 1);
     int i = (int)x;
     return at[i] + (x - i) * (at[i + 1] - at[i]);
+}
+
+double judge_calibrated_beside(const struct judge_tables *t, char language, double yes,
+                               double verifier)
+{
+    const struct judge_weights *w = &t->beside[language == 'z'];
+    return verifier >= 0 && judge_weights_measured(w) ? judge_weighed(w, yes, verifier)
+                                                      : judge_calibrated(t, language, yes);
 }
 
 /* --- fitting */
@@ -102,16 +117,41 @@ void judge_table_fit(struct judge_label *labels, size_t n, double out[JUDGE_POIN
 }
 
 /* --- as text */
+enum { WEIGHT_MAX = 100 };
+static const char beside[] = "-beside";
+
+static enum err parse_weights(struct judge_weights *w, struct str line, const char *where,
+                              int line_no, struct errmsg *e)
+{
+    double v[3] = {0};
+    struct str word;
+    for (int i = 0; i < 3; i++) {
+        line = str_trim(line);
+        bool good = str_next(&line, ' ', &word) && str_to_f64(word, &v[i]) == OK &&
+                    v[i] <= WEIGHT_MAX && v[i] >= (i ? 0 : -WEIGHT_MAX);
+        if (!good)
+            return err_set(e, ERR_INVALID,
+                           "%s:%d: expected a bias of -100 to 100 and two weights of 0 to 100; "
+                           "number %d is none",
+                           where, line_no, i + 1);
+    }
+    if (str_trim(line).n) return err_set(e, ERR_INVALID, "%s:%d: more than 3 numbers", where, line_no);
+    *w = (struct judge_weights){v[0], v[1], v[2]};
+    return OK;
+}
+
 static enum err parse_line(struct judge_tables *t, struct str line, const char *where, int line_no,
                            struct errmsg *e)
 {
     struct str word;
     int z = -1;
     str_next(&line, ' ', &word);
+    struct str name = str_sub(word, 0, 2), rest = str_sub(word, 2, word.n);
     for (int i = 0; i < 2; i++)
-        if (str_eqz(word, languages[i])) z = i;
-    if (z < 0)
-        return err_set(e, ERR_INVALID, "%s:%d: expected en or zh, not \"" STR_FMT "\"", where,
+        if (str_eqz(name, languages[i])) z = i;
+    if (z >= 0 && str_eqz(rest, beside)) return parse_weights(&t->beside[z], line, where, line_no, e);
+    if (z < 0 || rest.n)
+        return err_set(e, ERR_INVALID, "%s:%d: expected en, zh, en-beside or zh-beside, not \"" STR_FMT "\"", where,
                        line_no, STR_ARG(str_sub(word, 0, 40)));
     for (int p = 0; p < JUDGE_POINTS; p++) {
         double v = -1;
@@ -164,5 +204,9 @@ void judge_tables_write(struct buf *out, const struct judge_tables *t)
         for (int p = 0; p < JUDGE_POINTS; p++)
             buf_printf(out, " %.3f", t->at[z][p]);
         buf_char(out, '\n');
+        const struct judge_weights *w = &t->beside[z];
+        if (judge_weights_measured(w))
+            buf_printf(out, "%s%s %.3f %.3f %.3f\n", languages[z], beside, w->bias, w->judge,
+                       w->verifier);
     }
 }

@@ -214,6 +214,19 @@ class Judge(unittest.TestCase):
             self.assertEqual(len({a for a, _, _, _ in self.oracle.asked}), n)
             self.assertEqual(len(self.oracle.asked), n)        # none twice
 
+    def test_an_answer_given_to_other_words_is_judged_too_where_that_is_wished(self):
+        asked = "How do I pay 30 euros by card?"
+        self.begin([], judge_hits="no", guard_number="no", guard_replaced_word="no", threshold_en=0.01)
+        self.seed_amounts(20)
+        self.fake.finish = "length"
+        self.assertEqual(self.ask(asked)["x-deja-reason"], "semantic:policy")
+        self.idle()
+        self.assertEqual(self.oracle.asked, [])
+        fcall(self.rig, "deja_config_set", "judge_hits", "yes")
+        until(lambda: (self.ask(asked), self.oracle.asked)[1], 5)
+        until(lambda: self.ask(asked)["x-deja-reason"] == "veto", 5)
+        self.assertEqual(len(self.oracle.asked), 1)
+
     def test_what_lies_beside_a_vetoed_text_is_still_shown_to_the_judge(self):
         groups = [{"id": "20", "q": "How do I pay 20 euros by card?", "same": ["How do I pay 21 euros by card abroad?"]}]
         self.begin(groups)

@@ -46,13 +46,13 @@ TEST(a_fitted_table_gives_back_how_often_pairs_were_the_same)
 
 TEST(a_few_labels_prove_little_and_none_nothing)
 {
-    struct judge_label three[] = {{0.99, true}, {0.98, true}, {0.01, false}};
+    struct judge_label three[] = {{0.99, -1, true}, {0.98, -1, true}, {0.01, -1, false}};
     double at[JUDGE_POINTS];
     judge_table_fit(three, 3, at);
     CHECK(at[10] < 0.95 && at[10] > 0.5 && at[0] > 0.05 && at[0] < 0.5);
     judge_table_fit(three, 0, at);
     CHECK_NEAR(at[7], 0.7, 1e-12);
-    struct judge_label backwards[] = {{0.1, true}, {0.2, true}, {0.8, false}, {0.9, false}};
+    struct judge_label backwards[] = {{0.1, -1, true}, {0.2, -1, true}, {0.8, -1, false}, {0.9, -1, false}};
     judge_table_fit(backwards, 4, at); /* worth nothing: every probability is the share of all */
     for (int p = 0; p < JUDGE_POINTS; p++)
         CHECK_NEAR(at[p], 0.5, 1e-9);
@@ -77,7 +77,7 @@ TEST(text_goes_in_and_out_unchanged_and_mistakes_are_told_with_their_line)
         const char *text, *says;
     } bad[] = {
         {"en 0 1", "t:1: expected 11 numbers from 0 to 1 that never fall; number 3 is none"},
-        {"\nfr 0", "t:2: expected en or zh, not \"fr\""},
+        {"\nfr 0", "t:2: expected en, zh, en-beside or zh-beside, not \"fr\""},
         {"en 0 .1 .2 .3 .4 .5 .6 .7 .8 .9 1 1", "t:1: more than 11 numbers"},
         {"en 0 .2 .1 .3 .4 .5 .6 .7 .8 .9 1",
          "t:1: expected 11 numbers from 0 to 1 that never fall; number 3 is none"},
@@ -90,6 +90,39 @@ TEST(text_goes_in_and_out_unchanged_and_mistakes_are_told_with_their_line)
     }
     CHECK(judge_tables_load(&t, "/nowhere/at/all", &e) == ERR_NOT_FOUND);
     buf_fini(&out);
+}
+
+TEST(a_small_model_approves_only_beside_the_verifier)
+{
+    struct judge_tables t = judge_tables_for(STR("qwen2.5-coder-1.5b-instruct-q4_k_m"));
+    for (int z = 0; z < 2; z++) {
+        char language = z ? 'z' : 'e';
+        CHECK(judge_calibrated_beside(&t, language, 1, -1) < 0.95);
+        CHECK(judge_calibrated_beside(&t, language, 1, 0.01) < 0.95);
+        CHECK(judge_calibrated_beside(&t, language, 0.97, 0.4) > 0.95);
+        CHECK(judge_calibrated_beside(&t, language, 0.3, 0.4) < 0.9);
+    }
+}
+
+TEST(a_table_may_say_what_the_judge_is_worth_beside_the_verifier)
+{
+    struct judge_tables t, again;
+    struct errmsg e = {0};
+    struct buf text;
+    REQUIRE(judge_tables_parse(&t, STR("# m\nzh-beside -0.5 1 2\n"), "t", &e) == OK);
+    CHECK_NEAR(judge_calibrated_beside(&t, 'z', 0.5, 0.5), 1 / (1 + exp(0.5)), 1e-9);
+    CHECK_NEAR(judge_calibrated_beside(&t, 'z', 0.3, -1), 0.3, 1e-9);  /* it said nothing */
+    CHECK_NEAR(judge_calibrated_beside(&t, 'e', 0.3, 0.9), 0.3, 1e-9); /* not measured */
+    buf_init(&text, 4096);
+    judge_tables_write(&text, &t);
+    REQUIRE(judge_tables_parse(&again, buf_view(&text), "t", &e) == OK);
+    CHECK_NEAR(again.beside[1].bias, -0.5, 1e-9);
+    CHECK(!judge_weights_measured(&again.beside[0]));
+    buf_fini(&text);
+    static const char *const bad[] = {"en-beside 1 2", "en-beside 0 -1 1", "en-beside 0 1 1 1",
+                                      "en-besides 0 1 1", "zh-beside 0 nan 1", "english 0 1 1"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK(judge_tables_parse(&t, str_of(bad[i]), "t", &e) == ERR_INVALID);
 }
 
 TEST_MAIN()
