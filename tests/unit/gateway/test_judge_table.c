@@ -98,7 +98,7 @@ TEST(a_small_model_approves_only_beside_the_verifier)
     for (int z = 0; z < 2; z++) {
         char language = z ? 'z' : 'e';
         CHECK(judge_calibrated_beside(&t, language, 1, -1) < 0.95);
-        CHECK(judge_calibrated_beside(&t, language, 1, 0.01) < 0.95);
+        CHECK(judge_calibrated_beside(&t, language, 1, 0.001) < 0.95);
         CHECK(judge_calibrated_beside(&t, language, 0.97, 0.4) > 0.95);
         CHECK(judge_calibrated_beside(&t, language, 0.3, 0.4) < 0.9);
     }

@@ -43,7 +43,9 @@ TEST(two_that_err_in_different_places_count_as_much_as_they_know)
     struct judge_label *labels = simulate(0.5, 1, PAIRS);
     struct judge_weights w = judge_weights_fit(labels, PAIRS);
     CHECK(judge_weights_measured(&w));
-    CHECK_NEAR(w.bias, 0, 0.15); /* by the likelihood ratio of two normals: 2 * skill each; fitted +-0.05, times 3 */
+    CHECK_NEAR(
+        w.bias, 0,
+        0.15); /* by the likelihood ratio of two normals: 2 * skill each; fitted +-0.05, times 3 */
     CHECK_NEAR(w.judge, 1, 0.2);
     CHECK_NEAR(w.verifier, 2, 0.3);
     CHECK(judge_weighed(&w, 0.9, 0.9) > 0.99 && judge_weighed(&w, 0.1, 0.1) < 0.01);
