@@ -16,7 +16,7 @@ static const struct conf_row rows[] = {
     {"embed_model", CONF_STR, "", 0, 4096, "", 0,
      "GGUF file of an embedding model for /v1/embeddings; empty or none = no such endpoint", NULL},
     {"lora", CONF_STR, "", 0, 4096, "", CONF_LIST,
-     "NAME=FILE.gguf[:SCALE], a LoRA adapter that requests pick as their model; may be given again",
+     "NAME=FILE.gguf[:SCALE], a LoRA adapter that requests pick as their model",
      NULL},
     {"host", CONF_STR, "127.0.0.1", 0, 255, "", 0, "address to listen on", NULL},
     {"port", CONF_INT, "8000", 0, 65535, "", 0,

@@ -15,7 +15,7 @@ static const struct conf_row rows[] = {
     {"port", CONF_INT, "8080", 0, 65535, "", 0,
      "port to listen on; 0 takes any free one and logs it", NULL},
     {"engine_url", CONF_STR, "", 0, 4096, "", CONF_LIST,
-     "base URL of Deja's own engine; may be given again", NULL},
+     "base URL of Deja's own engine", NULL},
     {"gateway_key", CONF_STR, "", 0, 256, "", CONF_SECRET,
      "the engine's option of the same name: only with it tenants have prefix caches of their own "
      "there",
@@ -47,7 +47,7 @@ static const struct conf_row rows[] = {
      NULL},
     {"ns", CONF_STR, "deja", 1, 64, "", 0, "key space in Redis", NULL},
     {"model_alias", CONF_STR, "", 0, 4096, "", CONF_LIST,
-     "`alias=model`: requests for alias go out as model; may be given again", NULL},
+     "`alias=model`: requests for alias go out as model", NULL},
     {"cache_exact", CONF_BOOL, "yes", 0, 0, "", 0, "answer equal requests from the cache", NULL},
     {"cache_semantic", CONF_BOOL, "yes", 0, 0, "", 0,
      "answer requests that mean the same from the cache (needs embed_model)", NULL},

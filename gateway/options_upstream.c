@@ -7,7 +7,7 @@
 static const struct conf_row rows[] = {
     {"upstream", CONF_STR, "", 0, 65536, "", CONF_LIST,
      "`URL [option=value]...` of an OpenAI-compatible server, with or without /v1 "
-     "(docs/upstreams.md); may be given again",
+     "(docs/upstreams.md)",
      NULL},
     {"upstreams_file", CONF_STR, "", 0, 4096, "", 0,
      "file of such upstreams, one a line, # for comments; added to those of upstream", NULL},
@@ -42,8 +42,7 @@ static const struct conf_row rows[] = {
      "how long it is left alone before one probe goes through", NULL},
     {"route", CONF_STR, "", 0, 65536, "", CONF_LIST,
      "`model when prompt_tokens>4000 and tenant=a|b -> other`: a rule that serves a model by "
-     "another "
-     "one (docs/upstreams.md); may be given again",
+     "another one (docs/upstreams.md)",
      NULL},
     {"queue_max", CONF_INT, "2048", 1, 100000, "", 0,
      "calls that may wait for a free slot of an upstream; beyond, the tenant with most of them "
@@ -61,9 +60,7 @@ static const struct conf_row rows[] = {
      "batch requests that have waited longer take every fourth turn of the others; 0 = they do not",
      NULL},
     {"fallback", CONF_STR, "", 0, 65536, "", CONF_LIST,
-     "`model=other,third`: models to ask when no upstream of model answers; * for any model; may "
-     "be "
-     "given again",
+     "`model=other,third`: models to ask when no upstream of model answers; * for any model",
      NULL},
     {"stale_if_error_s", CONF_INT, "3600", 0, 31536000, "s", 0,
      "when no model answers, stored answers past their lifetime by up to this long; 0 = none",

@@ -1,5 +1,7 @@
 """Goal: what the documents say of the program is true. Method: ask the program."""
+import glob
 import os
+import re
 import subprocess
 import sys
 import unittest
@@ -30,6 +32,26 @@ class Docs(unittest.TestCase):
             self.assertIn(option, text)
         for path in ("docs/design.md", "docs/config.md", "docs/speed.md", "CONTRIBUTING.md"):
             self.assertTrue(os.path.exists(os.path.join(ROOT, path)), path)
+
+    def test_every_option_the_documents_name_exists_and_no_help_says_a_thing_twice(self):
+        with open(os.path.join(ROOT, "docs", "config.md"), encoding="utf8") as f:
+            config = f.read()
+        self.assertNotIn("may be given again (may be given again)", config)
+        known = {"kv-events-config", "data-binary"}  # vLLM's and curl's
+        for path in [os.path.join(ROOT, "dev"), *glob.glob(os.path.join(ROOT, "**", "*.*"), recursive=True)]:
+            relative = os.path.relpath(path, ROOT)
+            if not relative.startswith("build") and (relative == "dev" or path.endswith((".c", ".py", ".sh"))) and relative != "tests/integration/test_docs.py":
+                with open(path, encoding="utf8") as f:
+                    text = f.read()
+                known |= set(re.findall(r"--([a-z][a-z0-9-]+)", text))
+                known |= {name.replace("_", "-") for name in re.findall(r'\{"([a-z0-9_]+)",\s*CONF_', text)}
+        known |= {"no-" + name for name in known}
+        for path in [os.path.join(ROOT, "README.md"), *glob.glob(os.path.join(ROOT, "docs", "**", "*.md"), recursive=True)]:
+            if os.path.basename(path) == "config.md":  # made from the tables, aliases included
+                continue
+            with open(path, encoding="utf8") as f:
+                named = set(re.findall(r"(?<![\w-])--([a-z][a-z0-9-]+)", f.read()))
+            self.assertEqual(named - known, set(), f"{os.path.relpath(path, ROOT)} names options that nothing has")
 
 
 if __name__ == "__main__":
