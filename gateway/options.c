@@ -14,8 +14,7 @@ static const struct conf_row rows[] = {
      "address to listen on; others than loopback need api_keys", NULL},
     {"port", CONF_INT, "8080", 0, 65535, "", 0,
      "port to listen on; 0 takes any free one and logs it", NULL},
-    {"engine_url", CONF_STR, "", 0, 4096, "", CONF_LIST,
-     "base URL of Deja's own engine", NULL},
+    {"engine_url", CONF_STR, "", 0, 4096, "", CONF_LIST, "base URL of Deja's own engine", NULL},
     {"gateway_key", CONF_STR, "", 0, 256, "", CONF_SECRET,
      "the engine's option of the same name: only with it tenants have prefix caches of their own "
      "there",
@@ -56,7 +55,7 @@ static const struct conf_row rows[] = {
     {"cache_max_temperature", CONF_FLOAT, "1", 0, 2, "", 0,
      "no semantic look-up above this temperature", NULL},
     {"cache_ttl_s", CONF_INT, "86400", 1, 31536000, "s", 0,
-     "age after which an answer is not used any more", NULL},
+     "lifetime given to answers when they are stored; afterwards they are not used any more", NULL},
     {"cache_entry_bytes_max", CONF_INT, "262144", 1024, 16777216, "bytes", 0,
      "larger answers are not stored", NULL},
     {"cache_memory_bytes_max", CONF_INT, "268435456", 1048576, 1099511627776.0, "bytes", 0,
