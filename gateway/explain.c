@@ -103,21 +103,40 @@ static void on_found(void *arg, const struct cache_found *f)
     pipeline_finish(x);
 }
 
+/* Members that are not known would be answered for another tenant than the one meant. */
+static void check_query(const json_t *query, struct errmsg *e)
+{
+    const char *name;
+    json_t *value;
+    struct str skip = json_member_str(query, "skip_exact");
+    if (!query) (void)err_set(e, ERR_INVALID, "query: it is malformed");
+    json_object_foreach((json_t *)query, name, value)
+    {
+        if (strcmp(name, "tenant") != 0 && strcmp(name, "skip_exact") != 0)
+            (void)err_set(e, ERR_INVALID, "query: %.40s is not known here", name);
+    }
+    if (json_member_str(query, "tenant").n >= TENANT_BYTES)
+        (void)err_set(e, ERR_INVALID, "tenant: expected at most %d bytes", TENANT_BYTES - 1);
+    if (skip.n && !str_eqz(skip, "true") && !str_eqz(skip, "false"))
+        (void)err_set(e, ERR_INVALID, "skip_exact: expected true or false");
+}
+
 enum step explain_admit(struct exchange *x)
 {
+    struct errmsg e = {0};
     if (!admin_is_allowed(x)) return STEP_DONE;
     json_t *query = admin_query(http_req_query(x->r));
-    struct str tenant = json_member_str(query, "tenant");
-    bool fits = query && tenant.n < TENANT_BYTES;
-    if (!tenant.n) tenant = STR("public");
-    if (fits) {
+    check_query(query, &e);
+    if (e.text[0]) {
+        reply_problem(x, 400, "", "query", e.text);
+    } else {
+        struct str tenant = json_member_str(query, "tenant");
+        if (!tenant.n) tenant = STR("public");
         memcpy(x->tenant, tenant.p, tenant.n);
         x->tenant[tenant.n] = 0;
     }
     json_decref(query);
-    if (fits) return STEP_NEXT;
-    reply_fault(x, FAULT_BAD_REQUEST, "tenant: expected at most 64 bytes");
-    return STEP_DONE;
+    return e.text[0] ? STEP_DONE : STEP_NEXT;
 }
 
 enum step explain_start(struct exchange *x)

@@ -126,6 +126,11 @@ class Admin(unittest.TestCase):
         self.assertEqual((counted(), self.fake.count()), (before, calls))
         status, _, raw = call(port, "POST", "/admin/explain", {"model": "m", "messages": 7}, AUTH)
         self.assertEqual((status, json.loads(raw)["error"]["param"]), (400, "messages"))
+        for query, said in (("?tennant=other", "tennant is not known here"), ("?skip_exact=1", "skip_exact: expected true or false"),
+                            ("?tenant=" + "t" * 65, "tenant: expected at most 64 bytes"), ("?tenant=%zz", "malformed")):
+            status, _, raw = call(port, "POST", "/admin/explain" + query, {"model": "m", "messages": [{"role": "user", "content": "a"}]}, AUTH)
+            self.assertEqual((status, json.loads(raw)["error"]["param"]), (400, "query"))
+            self.assertIn(said, json.loads(raw)["error"]["message"])
         self.assertEqual(call(port, "POST", "/admin/explain", {"model": "m"}, {})[0], 401)
         self.assertEqual(call(port, "GET", "/admin/explain", None, AUTH)[1]["allow"], "POST")
 
