@@ -8,8 +8,6 @@
 #include "gateway/limit.h"
 #include "gateway/reply.h"
 
-enum { MODEL_CHARS = 64 };
-
 /* 850ms, 1.2s, 6m0s, 2h5m0s: as OpenAI writes them. */
 static void set_duration(struct exchange *x, const char *name, int64_t ms)
 {
@@ -92,7 +90,8 @@ static void set_retry(struct exchange *x, int64_t retry_ms)
     http_set_headerf(x->r, "retry-after-ms", "%lld", (long long)retry_ms);
 }
 
-static void refusal(struct openai_error *e, const struct exchange *x, const struct limit_claim *c,
+/* The bucket's name says the model too where the limit is one of a model. */
+static void refusal(struct openai_error *e, const struct limit_claim *c,
                     const struct limit_verdict *v)
 {
     static const char *const reasons[N_LIMIT_KINDS] = {
@@ -108,9 +107,7 @@ static void refusal(struct openai_error *e, const struct exchange *x, const stru
                  ceil((double)v->retry_ms / 10) / 100);
     openai_error_set(
         e, 429, reasons[v->kind], "", money ? "insufficient_quota" : "rate_limit_exceeded",
-        "Limit reached for %.80s at model " STR_FMT
-        ": %s: limit %.15g, used %.15g, requested %.6g. %s",
-        b->name, STR_ARG(str_sub(x->model, 0, MODEL_CHARS)),
+        "Limit reached for %.80s: %s: limit %.15g, used %.15g, requested %.6g. %s", b->name,
         limit_kind_name((enum limit_kind)v->kind), b->limit[v->kind], v->used, requested, when);
 }
 
@@ -121,7 +118,7 @@ void limit_refuse(struct exchange *x, const struct limit_claim *c, const struct 
         "limit_tokens_per_day",   "limit_concurrency",      "limit_budget_day",
         "limit_budget_month"};
     struct openai_error e = {0};
-    refusal(&e, x, c, v);
+    refusal(&e, c, v);
     x->out.cache = ""; /* the cache was not asked, and counts no request of it */
     outcome_reason(&x->out, reasons[v->kind]);
     set_retry(x, v->retry_ms);

@@ -292,9 +292,12 @@ class Limits(unittest.TestCase):
         self.set("limit_requests_per_min", 1, f"{self.scope}/model:own")
         try:
             self.assertEqual(self.ask("a", model="own")[0], 200)
-            self.refusal(self.ask("b", model="own"), f"{self.scope}/model:own at model own: requests per min: limit 1")
+            self.refusal(self.ask("b", model="own"), f"for {self.scope}/model:own: requests per min: limit 1")
             self.assertEqual([self.ask(f"c{i}", model="shared", port=i % 2)[0] for i in range(3)], [200, 200, 429])
             self.assertEqual(self.status()["requests"], 3)  # refused ones took nothing of the tenant's
+            self.set("limit_requests_per_min", 1)           # over all models: the refusal names no model
+            self.ask("d", model="other")
+            self.refusal(self.ask("e", model="other"), f"for {self.scope}: requests per min: limit 1, used ")
         finally:
             self.set("limit_requests_per_min", "unset", "all/model:shared")
 
@@ -377,7 +380,7 @@ class Limits(unittest.TestCase):
         second = self.with_fallbacks("six", "seven")
         until(lambda: all(self.metric("deja_flight_gateways", p) >= 3 for p in (2, 3)), 20, "the other gateways")
         for n, stream in ((1, False), (2, True)):
-            self.up.hold = 1
+            self.up.hold, second.hold = 1, 0.5  # both are asked before either answer of the fallback is stored
             got, text, calls = [], f"shared and sick {n}", self.up.count()
             threads = [threading.Thread(target=lambda p=p: got.append(self.ask(text, port=p, model="first", stream=stream))) for p in (2, 3)]
             for t in threads:
