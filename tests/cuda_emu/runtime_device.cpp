@@ -60,6 +60,11 @@ cudaError_t cudaGetDeviceCount(int *n)
     *n = n_devices() < 0 ? 0 : n_devices();
     return n_devices() < 0 ? result(cudaErrorInsufficientDriver) : cudaSuccess;
 }
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = n_devices() == -1 ? 0 : n_devices() == -2 ? 11080 : CUDART_VERSION;
+    return cudaSuccess;
+}
 cudaError_t cuda_emu_kernels_fit()
 {
     return setting("CUDA_EMU_NO_KERNELS") ? cudaErrorNoKernelImageForDevice : cudaSuccess;

@@ -62,7 +62,7 @@ class Device(unittest.TestCase):
 
     @unittest.skipUnless(os.path.exists(CUDA) and not has_gpu(), "needs build/cuda/deja (./dev build cuda) and no GPU")
     def test_a_program_with_cuda_starts_without_a_driver(self):
-        self.refuses(CUDA, r"option device: no CUDA device: \w+", "--device", "cuda")
+        self.refuses(CUDA, r"option device: no CUDA device: there is no NVIDIA driver$", "--device", "cuda")
         with Rig() as rig:
             _, port = self.engine(rig, "engine", CUDA, "--device", "auto")
             self.assertEqual(self.device(port), "cpu")
@@ -70,7 +70,8 @@ class Device(unittest.TestCase):
     @unittest.skipUnless(os.path.exists(EMU), "needs deja_emu")
     def test_each_fault_of_a_gpu_is_one_sentence(self):
         for wanted, options, env in (
-                (r"no CUDA device: CUDA driver version is insufficient", ("cuda",), {"CUDA_EMU_DEVICES": "-1"}),
+                (r"option device: no CUDA device: there is no NVIDIA driver$", ("cuda",), {"CUDA_EMU_DEVICES": "-1"}),
+                (r"no CUDA device: the driver is for CUDA 11\.8, this program for 13\.0$", ("cuda",), {"CUDA_EMU_DEVICES": "-2"}),
                 (r"no CUDA device: the driver lists none", ("cuda",), {"CUDA_EMU_DEVICES": "0"}),
                 (r"no CUDA device 3: there is 1, counted from 0", ("cuda:3",), {}),
                 (r"emulation has compute capability 7\.5; 8\.0 or newer is needed", ("cuda",), {"CUDA_EMU_CAPABILITY": "7.5"}),

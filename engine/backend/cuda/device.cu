@@ -170,16 +170,30 @@ static const char *gpu_failure(void *device)
     return is_lost(g) ? g->failed.text : NULL;
 }
 
+/* Why no device is there, after cudaGetDeviceCount said `code`. CUDA has one error for no driver at all and for one that is too old. */
+static enum err no_device(cudaError_t code, struct errmsg *e)
+{
+    int driver = 0; /* 1000 x major + 10 x minor; 0: none is loaded */
+    (void)cudaGetLastError();
+    if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
+    (void)cudaGetLastError();
+    if (code == cudaErrorInsufficientDriver && driver == 0)
+        return err_set(e, ERR_UNSUPPORTED, "no CUDA device: there is no NVIDIA driver");
+    if (code == cudaErrorInsufficientDriver)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "no CUDA device: the driver is for CUDA %d.%d, this program for %d.%d",
+                       driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
+                       CUDART_VERSION % 1000 / 10);
+    return err_set(e, ERR_UNSUPPORTED, "no CUDA device: %s",
+                   code == cudaSuccess ? "the driver lists none" : cudaGetErrorString(code));
+}
+
 /* Whether there is such a device and it can run these kernels. */
 static enum err look(int index, struct cudaDeviceProp *p, struct errmsg *e)
 {
     int n = 0;
     cudaError_t code = cudaGetDeviceCount(&n);
-    if (code != cudaSuccess || n == 0) {
-        (void)cudaGetLastError();
-        return err_set(e, ERR_UNSUPPORTED, "no CUDA device: %s",
-                       code == cudaSuccess ? "the driver lists none" : cudaGetErrorString(code));
-    }
+    if (code != cudaSuccess || n == 0) return no_device(code, e);
     if (index >= n)
         return err_set(e, ERR_UNSUPPORTED, "no CUDA device %d: there %s %d, counted from 0", index,
                        n == 1 ? "is" : "are", n);

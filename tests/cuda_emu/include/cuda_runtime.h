@@ -5,8 +5,8 @@
  * While a thread records a stream it may neither allocate, free nor wait.
  * Events order streams; graphs record what a stream would have got. Under AddressSanitizer device memory is poisoned while the
  * host runs: touching it there is reported with file and line.
- * What can go wrong with a device is made to go wrong by the environment: CUDA_EMU_DEVICES (how many; 0 = none, -1 = no driver),
- * CUDA_EMU_CAPABILITY ("7.5"; shared memory of a block is as there), CUDA_EMU_NO_KERNELS (1 = built for another architecture),
+ * What can go wrong with a device is made to go wrong by the environment: CUDA_EMU_DEVICES (how many; 0 = none, -1 = no driver, -2 = one of
+ * CUDA 11.8), CUDA_EMU_CAPABILITY ("7.5"; shared memory of a block is as there), CUDA_EMU_NO_KERNELS (1 = built for another architecture),
  * CUDA_EMU_BYTES (memory), CUDA_EMU_PITCH (bytes from row to row that a copy of rows takes, 2^31 - 1), CUDA_EMU_LOSE_AFTER (kernels; then
  * the device is lost, of CUDA_EMU_LOSE_DEVICE, 0 by itself), CUDA_EMU_NO_KERNELS_RUN (1: kernels are enqueued and left out, to measure the
  * host alone).
@@ -17,6 +17,7 @@
 #ifndef DEJA_TESTS_CUDA_EMU_CUDA_RUNTIME_H
 #define DEJA_TESTS_CUDA_EMU_CUDA_RUNTIME_H
 #include <memory>
+#define CUDART_VERSION 13000
 
 #include "tests/cuda_emu/emu_tma.hpp"
 
@@ -66,6 +67,7 @@ const char *cudaGetErrorString(cudaError_t e);
 cudaError_t cudaGetLastError();
 cudaError_t cudaPeekAtLastError();
 cudaError_t cudaGetDeviceCount(int *n);
+cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaSetDevice(int i);
 cudaError_t cudaGetDevice(int *i);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int i);
