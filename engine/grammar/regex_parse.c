@@ -72,8 +72,8 @@ static enum err add_set(struct parser *p, struct charset *set, int *out)
 }
 
 /* --- escapes */
-/* \d \w \s and their opposites; false: c is none of them. */
-static bool class_escape(uint32_t c, struct charset *set)
+/* \d \w \s and their opposites; false: c is none of them. inverted: in a class that begins with ^. */
+static bool class_escape(uint32_t c, bool inverted, struct charset *set)
 {
     static const struct char_range digits[] = {{'0', '9'}},
                                    word[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}},
@@ -89,8 +89,8 @@ static bool class_escape(uint32_t c, struct charset *set)
     if (small != 'd' && small != 'w' && small != 's') return false;
     for (int i = 0; i < n; i++)
         charset_add(&s, r[i].lo, r[i].hi);
-    if (c ==
-        'S') /* \s gives plain white space only, \S leaves out all that ECMA calls white space */
+    /* \s and [^\S] give plain white space only, \S and [^\s] leave out all that ECMA calls white space */
+    if (small == 's' && (c == 'S') != inverted)
         for (int i = 0; i < 8; i++)
             charset_add(&s, more_space[i].lo, more_space[i].hi);
     if (c != small) charset_invert(&s);
@@ -169,12 +169,13 @@ static enum err char_escape(struct parser *p, bool in_class, uint32_t *c)
 
 /* --- classes */
 /* One member: a class (*is_class) or a code point. */
-static enum err class_member(struct parser *p, struct charset *set, bool *is_class, uint32_t *c)
+static enum err class_member(struct parser *p, bool inverted, struct charset *set, bool *is_class,
+                             uint32_t *c)
 {
     *is_class = false;
     if (!take(p, "\\")) return take_char(p, c);
     if (done(p)) return refuse(p, ERR_INVALID, "a backslash at the end");
-    if (class_escape((unsigned char)p->text.p[p->at], set)) {
+    if (class_escape((unsigned char)p->text.p[p->at], inverted, set)) {
         *is_class = true;
         p->at++;
         return OK;
@@ -191,13 +192,13 @@ static enum err parse_class(struct parser *p, int *out)
         return refuse(p, ERR_INVALID, "an empty class; write \\] for the bracket itself");
     while (!take(p, "]")) {
         if (done(p)) return refuse(p, ERR_INVALID, "the class is not closed: expected ]");
-        enum err code = class_member(p, &set, &is_class, &lo);
+        enum err code = class_member(p, invert, &set, &is_class, &lo);
         if (code) return code;
         hi = lo;
         bool range = next_is(p, "-") && p->at + 1 < p->text.n && p->text.p[p->at + 1] != ']';
         if (range && !is_class) {
             p->at++;
-            code = class_member(p, &set, &hi_class, &hi);
+            code = class_member(p, invert, &set, &hi_class, &hi);
             if (code) return code;
             if (hi_class || hi < lo) return refuse(p, ERR_INVALID, "a range that is none");
         }
@@ -259,7 +260,7 @@ static enum err parse_escape(struct parser *p, int *out)
     struct charset set = {0};
     uint32_t c;
     if (done(p)) return refuse(p, ERR_INVALID, "a backslash at the end");
-    if (class_escape((unsigned char)p->text.p[p->at], &set)) {
+    if (class_escape((unsigned char)p->text.p[p->at], false, &set)) {
         p->at++;
         return add_set(p, &set, out);
     }

@@ -145,6 +145,26 @@ static bool has_type(const json_t *v, int types)
     return !types || types & type;
 }
 
+static bool value_holds(const json_t *v, int types, const json_t *only)
+{
+    return has_type(v, types) && (!only || json_equal(only, v));
+}
+
+enum err schema_has_value(struct schema_build *b, const json_t *schema, bool *has)
+{
+    const json_t *list = json_object_get(schema, "enum"), *only = json_object_get(schema, "const");
+    int types;
+    *has = true;
+    if (!only && !json_is_array(list)) return OK;
+    enum err code = schema_types(b, schema, &types);
+    if (code) return code;
+    b->budget->work -= (int64_t)json_array_size(list);
+    *has = !list && value_holds(only, types, NULL);
+    for (size_t i = 0; i < json_array_size(list) && !*has; i++)
+        *has = value_holds(json_array_get(list, i), types, only);
+    return OK;
+}
+
 static enum err compile_values(struct schema_build *b, const json_t *schema, struct callee *out)
 {
     const json_t *list = json_object_get(schema, "enum"), *only = json_object_get(schema, "const");
@@ -170,7 +190,7 @@ static enum err compile_values(struct schema_build *b, const json_t *schema, str
     size_t n = list ? json_array_size(list) : 1;
     for (size_t i = 0; i < n; i++) {
         const json_t *v = list ? json_array_get(list, i) : only;
-        if (!has_type(v, types) || (only && !json_equal(only, v))) continue;
+        if (!value_holds(v, types, only)) continue;
         int way = value_text(&a, v, end);
         ways = ways < 0 ? way : nfa_split(&a, ways, way);
     }
@@ -226,7 +246,10 @@ static enum err compile_any_of(struct schema_build *b, const json_t *schema, con
         if (json_is_false(branch)) continue;
         size_t mark = schema_push_index(b, i);
         whole = branch;
-        if (more) code = schema_merge(b, rest, branch, &whole);
+        if (more)
+            code = schema_merge(b, rest, branch, &whole);
+        else if (json_object_get(branch, "allOf"))
+            code = schema_resolve(b, branch, &whole);
         if (!code && !json_is_false(whole)) code = schema_compile(b, whole, &ways[kept++]);
         if (!code) schema_pop(b, mark);
     }
@@ -321,6 +344,8 @@ static enum err compile_object(struct schema_build *b, const json_t *schema, str
         return schema_refuse(b, ERR_INVALID, "nullable: expected true or false");
     if (ref || json_object_get(schema, "allOf")) {
         code = schema_resolve(b, schema, &target);
+        if (!code && json_is_false(target))
+            code = schema_refuse(b, ERR_INVALID, "nothing can match: no type is left, or no value");
         return code ? code : schema_compile(b, target, out);
     }
     const char *any = json_object_get(schema, "anyOf")   ? "anyOf"

@@ -73,7 +73,11 @@ MUST enum err schema_types(struct schema_build *b, const json_t *schema, int *ty
 bool schema_is_annotation(const char *key);
 bool schema_is_constraint(const char *key); /* a keyword that is none of those */
 
-/* schema_merge.c: what both demand, as one schema without $ref and allOf; borrowed (owned by b->made). */
+/* schema.c: false when it has enum or const and none of these values is of its type and of both. */
+MUST enum err schema_has_value(struct schema_build *b, const json_t *schema, bool *has);
+
+/* schema_merge.c: what both demand, as one schema without $ref and allOf; borrowed (owned by b->made). false when no type or value
+ * is left. */
 MUST enum err schema_merge(struct schema_build *b, const json_t *x, const json_t *y,
                            const json_t **out);
 /* The same schema without $ref and allOf at its top. */

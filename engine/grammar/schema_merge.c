@@ -89,6 +89,7 @@ struct merge {
     struct schema_build *b;
     json_t *out; /* begins as a copy of x */
     const json_t *x, *y;
+    bool never; /* nothing can match both */
 };
 
 static enum err too_much(struct schema_build *b)
@@ -148,7 +149,7 @@ static enum err merge_type(struct merge *m)
     if (y & TYPE_NUMBER) y |= TYPE_INTEGER;
     int types = x & y;
     if (types & TYPE_NUMBER) types &= ~TYPE_INTEGER;
-    if (!types) return schema_refuse(m->b, ERR_INVALID, "nothing can match: no type is left");
+    m->never |= !types;
     json_t *list = json_array();
     for (int i = 0; i < 7; i++)
         if (types >> i & 1) json_array_append_new(list, json_string(names[i]));
@@ -267,6 +268,10 @@ static enum err merge_key(struct merge *m, const char *key)
     }
     if (!strcmp(key, "type")) return merge_type(m);
     if (!strcmp(key, "enum")) return merge_enum(m);
+    if (!strcmp(key, "const") && m->b->budget->work > 0) {
+        m->never = true; /* they were compared to their end, and differ */
+        return OK;
+    }
     if (!strcmp(key, "required")) return merge_required(m);
     if (!strcmp(key, "properties") || !strcmp(key, "additionalProperties")) return OK;
     if (!strcmp(key, "anyOf") || !strcmp(key, "oneOf")) return merge_any_of(m, key);
@@ -312,8 +317,9 @@ static enum err merge_resolved(struct schema_build *b, const json_t *x, const js
     }
     b->budget->work -= WORK_A_MERGE + (int64_t)(n_parts(x) + n_parts(y)) * WORK_A_PART;
     if (b->budget->work <= 0) return too_much(b);
-    struct merge m = {b, own(b, json_copy((json_t *)(uintptr_t)x)), x, y};
+    struct merge m = {b, own(b, json_copy((json_t *)(uintptr_t)x)), x, y, false};
     enum err code = OK;
+    bool has_value = true;
     json_t *o = (json_t *)(uintptr_t)y;
     for (void *it = json_object_iter(o); it && !code; it = json_object_iter_next(o, it)) {
         const char *key = json_object_iter_key(it);
@@ -325,7 +331,8 @@ static enum err merge_resolved(struct schema_build *b, const json_t *x, const js
             json_object_set(m.out, key, json_object_iter_value(it));
     }
     if (!code) merge_members(&m);
-    *out = m.out;
+    if (!code && !m.never) code = schema_has_value(b, m.out, &has_value);
+    *out = m.never || !has_value ? json_false() : m.out;
     return code;
 }
 
