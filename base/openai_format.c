@@ -56,9 +56,12 @@ static bool set_choices(const struct openai_check *c, const char *param, const c
     for (size_t i = 0; i < json_array_size(v); i++)
         fine = fine && json_string_length(json_array_get(v, i));
     if (!fine)
-        return openai_refuse(c, param, "invalid_type", "%sexpected an array of strings, got %s",
+        return openai_refuse(c, param, "invalid_type",
+                             "%sexpected an array of strings that are not empty, got %s",
                              inside(param, path).text,
-                             json_is_array(v) ? "one with something else" : json_kind(v));
+                             !json_is_array(v)    ? json_kind(v)
+                             : json_array_size(v) ? "one with something else"
+                                                  : "an empty one");
     return set_format(
         c, param, (struct openai_format){.kind = OPENAI_FORMAT_CHOICE, .path = path, .choices = v});
 }
