@@ -11,7 +11,14 @@ set -u
 cd "$(dirname "$0")/../.."
 root=$PWD dry=0 out=gpu.json limit=${LIMIT_S:-450}
 SECONDS=0
-for a in "$@"; do case $a in --dry-run) dry=1 ;; -*) echo "usage: run.sh [--dry-run] [OUT.json]" >&2; exit 2 ;; *) out=$a ;; esac; done
+for a in "$@"; do
+    case $a in
+        --dry-run) dry=1 ;;
+        -h | --help) sed -n '2,/^set/s/^# //p' tests/gpu/run.sh; exit 0 ;;
+        -*) echo "run.sh: there is no option $a; usage: run.sh [--dry-run] [OUT.json]" >&2; exit 2 ;;
+        *) out=$a ;;
+    esac
+done
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 [ -n "$nvcc" ] || { echo "run.sh: there is no nvcc: install the CUDA toolkit" >&2; exit 2; }
 # cuBLASLt is opened by name, and the toolkit's folder is not always among those the loader knows
