@@ -136,13 +136,13 @@ static void close_rules(struct making *m, struct schema_build *b)
     b->n_memo = 0;
 }
 
-/* The arguments of a tool. Without strict a schema that cannot be kept is a wish: then any object will do. */
+/* The arguments of a tool: an object, whatever its schema says. Without strict a schema that cannot be kept is a wish: then any object will do. */
 static enum err make_arguments(struct making *m, struct schema_build *b,
                                const struct grammar_tool *t, struct callee *out)
 {
     *out = json_callee(RULE_OBJECT);
     if (!t->parameters) return OK;
-    enum err code = schema_build_root(b, t->parameters, t->strict, t->path, out);
+    enum err code = schema_build_object(b, t->parameters, t->strict, t->path, out);
     if (t->strict || (code != ERR_UNSUPPORTED && code != ERR_TOO_LARGE)) return code;
     *out = json_callee(RULE_OBJECT);
     close_rules(m, b);

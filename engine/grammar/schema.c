@@ -399,14 +399,30 @@ void schema_build_fini(struct schema_build *b)
     buf_fini(&b->path);
 }
 
-enum err schema_build_root(struct schema_build *b, const json_t *schema, bool strict,
-                           const char *path, struct callee *out)
+static void begin(struct schema_build *b, const json_t *schema, bool strict, const char *path)
 {
     b->root = schema;
     b->strict = strict;
     b->depth = 0;
     buf_clear(&b->path);
     buf_z(&b->path, path);
+}
+
+enum err schema_build_root(struct schema_build *b, const json_t *schema, bool strict,
+                           const char *path, struct callee *out)
+{
+    begin(b, schema, strict, path);
     if (!json_is_object(schema)) return schema_compile(b, schema, out);
     return compile_ref(b, schema, out);
+}
+
+enum err schema_build_object(struct schema_build *b, const json_t *schema, bool strict,
+                             const char *path, struct callee *out)
+{
+    if (str_eqz(json_member_str(schema, "type"), "object"))
+        return schema_build_root(b, schema, strict, path, out);
+    begin(b, schema, strict, path);
+    json_t *both = json_pack("{s:[O,{s:s}]}", "allOf", schema, "type", "object");
+    json_array_append_new(b->made, both);
+    return schema_compile(b, both, out);
 }

@@ -37,6 +37,9 @@ void schema_build_fini(struct schema_build *b);
 /* A whole schema; path is for messages. May be called again with another one. */
 MUST enum err schema_build_root(struct schema_build *b, const json_t *schema, bool strict,
                                 const char *path, struct callee *out);
+/* The same, of what it allows only the objects. */
+MUST enum err schema_build_object(struct schema_build *b, const json_t *schema, bool strict,
+                                  const char *path, struct callee *out);
 
 /* --- between schema*.c */
 enum schema_type {

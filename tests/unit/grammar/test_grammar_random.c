@@ -311,6 +311,37 @@ TEST(a_schema_that_cannot_be_kept_is_refused_only_when_the_tool_is_strict)
     json_decref(schema);
 }
 
+TEST(arguments_are_objects_whatever_the_schema_allows_besides)
+{
+    static const struct {
+        const char *schema, *good, *bad; /* good NULL: refused */
+    } rows[] = {{"{\"type\":[\"object\",\"array\"]}", "f:{\"a\":1}", "f:[1]"},
+                {"{\"description\":\"any\"}", "f:{}", "f:1"},
+                {"{\"anyOf\":[{\"type\":\"null\"},{\"$ref\":\"#/$defs/o\"}],\"$defs\":{\"o\":{"
+                 "\"properties\":{\"a\":{\"type\":\"null\"}}}}}",
+                 "f:{\"a\":null}", "f:null"},
+                {"{\"type\":\"array\"}", NULL, NULL}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        json_t *schema = rig_json(rows[i].schema);
+        struct grammar_tool tools[] = {{STR("f"), schema, false, "tools[0].function.parameters"}};
+        struct grammar_spec spec = {.kind = GRAMMAR_CALLS,
+                                    .calls = {.tools = tools, .n_tools = 1, .middle = STR(":")}};
+        struct grammar *g = NULL;
+        struct errmsg e = {0};
+        rig_open();
+        enum err code = grammar_new(&g, rig_vocab, &spec, &e);
+        CHECK_INT(code, rows[i].good ? OK : ERR_INVALID);
+        if (code)
+            CHECK_AT(strstr(e.text, "tools[0].function.parameters: nothing can match"), "%s",
+                     e.text);
+        else
+            CHECK_AT(rig_accepts(g, str_of(rows[i].good)) && !rig_accepts(g, str_of(rows[i].bad)),
+                     "%s", rows[i].schema);
+        grammar_unref(g);
+        json_decref(schema);
+    }
+}
+
 TEST(text_is_free_until_the_trigger)
 {
     struct rng r;
