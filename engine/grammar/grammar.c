@@ -136,7 +136,8 @@ static void close_rules(struct making *m, struct schema_build *b)
     b->n_memo = 0;
 }
 
-/* The arguments of a tool: an object, whatever its schema says. Without strict a schema that cannot be kept is a wish: then any object will do. */
+/* The arguments of a tool: an object, whatever its schema says.
+ * Without strict a schema that cannot be kept is a wish: then any object will do. */
 static enum err make_arguments(struct making *m, struct schema_build *b,
                                const struct grammar_tool *t, struct callee *out)
 {
