@@ -126,9 +126,12 @@ class Tiny(unittest.TestCase):
         self.refused("response_format.regex", "look-ahead", response_format={"type": "regex", "regex": "(?=a)b"})
         self.refused("expected a schema", response_format=schema(None))
         self.refused("guided_json", "\"if\"", guided_json={"if": {}}, param="guided_json")
+        endless = {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}
+        for never, word in (endless, "tools: nothing can match"), ({"type": "array"}, "tools[0].function.parameters: nothing can match"):
+            self.refused(word, param="tools", tool_choice="required", tools=[{"type": "function", "function": {"name": "f", "parameters": never}}])
         self.refused("tools[0].function.parameters", "uniqueItems", param="tools", tool_choice="required",
                      tools=[{"type": "function", "function": {"name": "f", "strict": True,
-                                                              "parameters": {"type": "array", "uniqueItems": True}}}])
+                                                              "parameters": {"type": "object", "properties": {"a": {"uniqueItems": True}}}}}])
         c = self.choice(response_format=schema({"type": "string", "order": 1, "maxLength": 3}, strict=False))
         self.assertLessEqual(len(json.loads(c["message"]["content"])), 3)
 
