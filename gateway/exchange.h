@@ -53,7 +53,8 @@ struct outcome {
     const char *
         cache; /* "exact" "semantic" "coalesced" "miss" "bypass", or "none" where the cache has no part */
     char reason[64];
-    char entry[37];
+    char entry[37];       /* served, or what the answer was stored as; "" = neither */
+    char nearest[37];     /* on a miss: the stored question that came nearest, or "" */
     char route[96];       /* why this target (router.h), or "" */
     double similarity;    /* -1 = none */
     int64_t age_s;        /* -1 = not a hit */

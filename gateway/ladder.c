@@ -219,6 +219,7 @@ static void serve_found(struct ticket *t, struct exchange *x, const struct cache
     x->out.stale_s = f->stale_s;
     x->out.similarity = f->similarity;
     snprintf(x->out.entry, sizeof x->out.entry, "%s", f->entry_id);
+    x->out.nearest[0] = 0;
     snprintf(reason, sizeof reason, "%s%.50s", stale ? "stale:" : "", f->reason);
     outcome_reason(&x->out, reason);
     x->usage = f->answer->usage;

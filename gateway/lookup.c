@@ -110,7 +110,9 @@ static void on_found(void *arg, const struct cache_found *f)
         coming(x, f);
         return;
     }
-    memcpy(x->out.entry, f->entry_id, sizeof f->entry_id);
+    x->out.nearest[0] = 0;
+    memcpy(f->result == CACHE_MISS ? x->out.nearest : x->out.entry, f->entry_id,
+           sizeof f->entry_id);
     outcome_reason(&x->out, f->reason);
     x->out.similarity = f->similarity;
     if (f->result == CACHE_MISS) near_note(x->gw->near, x, f);

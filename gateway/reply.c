@@ -101,6 +101,7 @@ static void own_headers(struct exchange *x)
     if (o->similarity >= 0) http_set_headerf(x->r, "x-deja-similarity", "%.4f", o->similarity);
     if (o->route[0]) http_set_header(x->r, "x-deja-route", str_of(o->route));
     if (o->entry[0]) http_set_header(x->r, "x-deja-entry", str_of(o->entry));
+    if (o->nearest[0]) http_set_header(x->r, "x-deja-nearest", str_of(o->nearest));
     set_number(x, "x-deja-overhead-us", clock_us() - x->started_us - x->upstream_us);
     cache_status(x);
 }

@@ -833,6 +833,9 @@ class Rewordings(GatewayCase):
         self.assertEqual(json.loads(b)["choices"], json.loads(first[2])["choices"])
         evs, done = events(self.ask("please, how can I reset my password?", key, stream=True)[2])
         self.assertEqual((text_of(evs), done), (json.loads(first[2])["choices"][0]["message"]["content"], True))
+        s, h, _ = self.ask("How do I print my password?", key, stream=True)
+        self.assertEqual((s, h["x-deja-cache"], h["x-deja-nearest"]), (200, "miss", first[1]["x-deja-entry"]))
+        self.assertNotIn("x-deja-entry", h)                              # not stored yet, and the nearest is another question's
         s, h, _ = self.ask("How do I delete my password?", key)
         self.assertEqual(h["x-deja-cache"], "miss")
         self.assertTrue(h["x-deja-reason"])
