@@ -1,9 +1,11 @@
 /* log.c - formats a line once, writes it with one write(2), remembers the last 50. */
 #include "base/log.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -15,6 +17,8 @@ enum { LINE_BYTES = 4096, RECENT_LINES = 50 };
 static char recent[RECENT_LINES][LINE_BYTES];
 static unsigned recent_next;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned long long dropped_told; /* under the lock */
+static _Atomic unsigned long long dropped;
 static _Atomic int level_now = LOG_INFO;
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
@@ -47,6 +51,38 @@ static size_t stamp(char *out, size_t cap)
     return n + (size_t)snprintf(out + n, cap - n, ".%03ldZ ", now.tv_nsec / 1000000);
 }
 
+/* A pipe that can be written has room for PIPE_BUF bytes, 4096: a line never waits. */
+static bool has_room(void)
+{
+    struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
+    return poll(&p, 1, 0) != 0;
+}
+
+/* Under the lock. */
+static void write_line(const char *line, size_t n)
+{
+    unsigned long long missing = atomic_load(&dropped) - dropped_told;
+    if (missing && has_room()) {
+        char note[128];
+        size_t at = stamp(note, sizeof note);
+        at += (size_t)snprintf(note + at, sizeof note - at,
+                               "warn  log %llu lines were dropped, stderr was not read\n", missing);
+        ssize_t told = write(STDERR_FILENO, note, at);
+        if (told > 0) dropped_told += missing;
+    }
+    if (!has_room()) {
+        atomic_fetch_add(&dropped, 1);
+        return;
+    }
+    ssize_t done = write(STDERR_FILENO, line, n);
+    (void)done; /* a closed stderr must not end the server */
+}
+
+unsigned long long log_lines_dropped(void)
+{
+    return atomic_load(&dropped);
+}
+
 /* Ends the line of n bytes (room for two more), remembers and writes it. */
 static void put(char *line, size_t n)
 {
@@ -54,9 +90,8 @@ static void put(char *line, size_t n)
     line[n + 1] = 0;
     pthread_mutex_lock(&lock);
     memcpy(recent[recent_next++ % RECENT_LINES], line, n + 2);
-    ssize_t done = write(STDERR_FILENO, line, n + 1);
+    write_line(line, n + 1);
     pthread_mutex_unlock(&lock);
-    (void)done; /* a closed stderr must not end the server */
 }
 
 void log_line(enum log_level level, const char *room, const char *fmt, ...)

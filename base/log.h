@@ -1,5 +1,6 @@
 /* log.h - one line a fact on stderr: `2026-01-31T12:00:00.123Z info  cache hit kind=exact age_s=12`.
- * Never prompt text at info. Keeps the last 50 lines in memory for a crash report.
+ * Never prompt text at info. Keeps the last 50 lines in memory for a crash report. A line that stderr has no room for (a pipe whose reader
+ * has stopped) is dropped and counted, the next that gets through says how many: nobody waits for a log.
  * Threading: any thread; lines never interleave. */
 #ifndef DEJA_BASE_LOG_H
 #define DEJA_BASE_LOG_H
@@ -44,6 +45,9 @@ struct log_site {
     _Atomic unsigned held;
 };
 int log_site_open(struct log_site *site, unsigned *held);
+
+/* Lines dropped so far because stderr had no room. */
+unsigned long long log_lines_dropped(void);
 
 /* Writes the last lines to stderr; for crashes only (takes no lock). */
 void log_dump_recent(void);

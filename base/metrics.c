@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/mem.h"
 
 enum { SERIES_MAX = 4096, SLOTS = 2 * SERIES_MAX, BUCKETS_MAX = 24, LABELS_BYTES_MAX = 1024 };
@@ -303,6 +304,13 @@ void metrics_write(struct metrics *m, struct buf *out)
                    "written, since %d exist\n"
                    "# TYPE deja_metrics_overflow_total counter\ndeja_metrics_overflow_total %llu\n",
                    SERIES_MAX, (unsigned long long)m->n_refused);
+    unsigned long long dropped = log_lines_dropped();
+    if (dropped)
+        buf_printf(
+            out,
+            "# HELP deja_log_lines_dropped_total Log lines that stderr had no room for\n"
+            "# TYPE deja_log_lines_dropped_total counter\ndeja_log_lines_dropped_total %llu\n",
+            dropped);
     pthread_mutex_unlock(&m->lock);
 }
 

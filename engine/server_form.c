@@ -312,7 +312,7 @@ static void explain(struct exchange *x, const struct demand *d, enum err code,
                     const struct errmsg *e)
 {
     bool tools = !strncmp(e->text, "tools", 5) || !d->spec.path, /* no form but that of calls */
-         placed = d->spec.path && !strncmp(e->text, d->spec.path, strlen(d->spec.path));
+        placed = d->spec.path && !strncmp(e->text, d->spec.path, strlen(d->spec.path));
     const char *param = tools ? "tools" : d->param, *path = d->spec.path ? d->spec.path : param;
     bool named = placed || !strncmp(e->text, "tools", 5);
     openai_error_set(&x->error, 400, "invalid_request_error", param,

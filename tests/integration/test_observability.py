@@ -30,7 +30,7 @@ def in_source():
     functions = set()
     for path in glob.glob(os.path.join(ROOT, "lua", "*.lua")):
         functions |= set(re.findall(r"['\"](deja_[a-z_]+)['\"]", read(path)))
-    names = {"deja_metrics_overflow_total"}
+    names = {"deja_metrics_overflow_total", "deja_log_lines_dropped_total"}
     for room in ("base", "cache", "embeddings", "engine", "gateway"):
         for path in glob.glob(os.path.join(ROOT, room, "**", "*.c"), recursive=True):
             text = read(path)

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -206,6 +207,35 @@ TEST(lag_is_the_longest_callback_since_the_last_look)
     CHECK_INT(loop_lag_us(l), 0);
     loop_free(l);
     loop_free(NULL);
+}
+
+static void tick(void *arg)
+{
+    struct ticket *t = arg;
+    if (++t->i == 20) loop_stop(t->loop);
+}
+
+static uint64_t thread_cpu_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+TEST(a_loop_with_little_to_do_sleeps)
+{
+    struct loop *l = loop_or_null();
+    struct ticket t = {.loop = l};
+    struct loop_timer *timers[20];
+    for (int i = 0; i < 20; i++)
+        loop_timer_arm(timers[i] = loop_timer_new(l, tick, &t), 20 * (uint64_t)i);
+    uint64_t begun = clock_us(), cpu = thread_cpu_us();
+    loop_run(l);
+    CHECK_INT(t.i, 20);
+    CHECK((thread_cpu_us() - cpu) * 4 < clock_us() - begun);
+    for (int i = 0; i < 20; i++)
+        loop_timer_free(timers[i]);
+    loop_free(l);
 }
 
 TEST_MAIN()

@@ -109,7 +109,8 @@ TEST(what_one_rank_cannot_record_ends_its_group_before_the_others_wait_for_it)
     emu::fail_capture_after(-1);
     struct errmsg e = {};
     struct sampler_pick_out none = {};
-    enum err code = model_submit(m, nullptr, 0, &e); /* at once where it was this rank's own recording */
+    enum err code =
+        model_submit(m, nullptr, 0, &e); /* at once where it was this rank's own recording */
     if (code == OK) code = model_wait(m, &none, &e);
     CHECK_INT(code, ERR_UNAVAILABLE);
     CHECK_AT(strstr(e.text, "recording a step"), "%s", e.text);
