@@ -83,6 +83,8 @@ void http_add_header(struct http_req *r, const char *name, struct str value);
 void http_set_headerf(struct http_req *r, const char *name, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* The whole reply at once; the request ends. Content-Length, Date, Connection are added. */
 void http_send(struct http_req *r, int status, const char *content_type, struct str body);
+/* Before http_start, for a request of HEAD: Content-Length is what GET would bring. Of other requests nothing is told. */
+void http_tell_length(struct http_req *r, uint64_t bytes);
 /* A reply in pieces (chunked; plain close-delimited for HTTP/1.0). */
 void http_start(struct http_req *r, int status, const char *content_type);
 /* Queues bytes (copied). False: more than write_high are waiting, stop until writable (the bytes are queued all the

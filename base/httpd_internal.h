@@ -62,6 +62,8 @@ struct http_req {
     bool started;
     bool chunked;
     bool is_head;
+    bool length_told; /* http_tell_length */
+    uint64_t length;
     bool without_body; /* HEAD, 204, 304: what is written is swallowed */
     bool close;        /* the connection ends with this reply */
 };

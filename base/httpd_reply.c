@@ -271,7 +271,7 @@ static void add_connection(struct buf *out, const struct http_conn *c, bool keep
         buf_z(out, "Connection: keep-alive\r\n");
 }
 
-static void add_length(struct buf *out, size_t n)
+static void add_length(struct buf *out, uint64_t n)
 {
     buf_z(out, "Content-Length: ");
     buf_u64(out, n);
@@ -314,6 +314,13 @@ void http_send(struct http_req *r, int status, const char *content_type, struct 
     conn_reply_done(c, keep);
 }
 
+void http_tell_length(struct http_req *r, uint64_t bytes)
+{
+    ASSERT(!r->started);
+    r->length_told = r->is_head;
+    r->length = bytes;
+}
+
 void http_start(struct http_req *r, int status, const char *content_type)
 {
     struct http_conn *c = r->conn;
@@ -326,7 +333,10 @@ void http_start(struct http_req *r, int status, const char *content_type)
         r->close = true; /* the end of the connection ends the body */
     if (c->state == CONN_DEAD) return;
     struct buf *out = begin_head(c, status, content_type);
-    if (r->chunked) buf_z(out, "Transfer-Encoding: chunked\r\n");
+    if (r->length_told && !has_no_body(status))
+        add_length(out, r->length);
+    else if (r->chunked)
+        buf_z(out, "Transfer-Encoding: chunked\r\n");
     add_connection(out, c, keeps(r));
     buf_z(out, "\r\n");
     ASSERT(!buf_failed(out));

@@ -30,6 +30,7 @@ static bool came_before(const struct http_reply_head *head, size_t i)
 static void pass_head(struct exchange *x, const struct http_reply_head *head)
 {
     char name[128], type[256];
+    int64_t length;
     struct str content_type = http_head_find(head, "content-type");
     for (size_t i = 0; i < head->n_headers; i++) {
         struct str n = head->headers[i].name;
@@ -45,6 +46,8 @@ static void pass_head(struct exchange *x, const struct http_reply_head *head)
     }
     http_set_header(x->r, "x-request-id", str_of(x->request_id));
     if (x->gw->o.trace_header) http_set_header(x->r, "x-deja-trace", str_of(x->trace.id));
+    if (str_to_i64(http_head_find(head, "content-length"), 0, INT64_MAX, &length) == OK)
+        http_tell_length(x->r, (uint64_t)length);
     snprintf(type, sizeof type, STR_FMT, STR_ARG(content_type));
     http_start(x->r, head->status, type[0] ? type : NULL);
     x->status = head->status;

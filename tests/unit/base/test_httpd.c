@@ -122,6 +122,7 @@ static void on_request(void *arg, struct http_req *r)
         http_start(r, 200, "text/event-stream");
         loop_timer_arm(later_new(g, r, stream_a_bit_then_abort)->timer, 5);
     } else if (str_eqz(path, "/small-stream")) {
+        http_tell_length(r, 6);
         http_start(r, 200, "text/event-stream");
         http_write(r, STR("one"));
         http_write(r, STR(""));
@@ -392,6 +393,9 @@ TEST(a_streamed_reply_is_chunked_and_the_connection_lives_on)
         "Transfer-Encoding: chunked\r\n\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n\r\nHTTP/1.1 200 OK\r\n"));
     CHECK_INT(count_answers(&a), 3);
     CHECK_INT(count_of(buf_view(&a.bytes), "3\r\none"), 1); /* not for HEAD */
+    answer_fini(&a);
+    ask(g.port, "HEAD /small-stream HTTP/1.1\r\nHost: a\r\n\r\n" GET_CLOSE("/x"), &a, 3000);
+    CHECK(count_answers(&a) == 2 && has(&a, "Content-Length: 6\r\n") && !has(&a, "chunked"));
     answer_fini(&a);
     rig_close(&g);
 }
