@@ -45,6 +45,11 @@ const struct cache_key *ladder_key(const struct ticket *t)
     return l->keyed ? &l->key : NULL;
 }
 
+struct str ladder_fallback(const struct ticket *t)
+{
+    return t->ladder && t->ladder->n_fallbacks ? t->ladder->model : (struct str){0};
+}
+
 static const char *step_of(const struct ticket *t)
 {
     if (t->ladder && t->ladder->step) return t->ladder->step;

@@ -23,6 +23,8 @@ bool ladder_call_over(struct ticket *t);
 bool ladder_waits(const struct ticket *t); /* for that: what still comes of the call is nothing */
 /* The key the answer that comes now may be stored under; NULL: under none. */
 const struct cache_key *ladder_key(const struct ticket *t);
+/* The model last asked instead of the one the client named; p NULL: none. Borrowed from t's rules. */
+struct str ladder_fallback(const struct ticket *t);
 /* Puts the step that serves x, and how long x has waited, into x; fine without a ticket. */
 void ladder_describe(struct exchange *x);
 void ladder_free(struct ladder *l); /* NULL is fine */

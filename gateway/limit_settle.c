@@ -11,10 +11,14 @@
 
 enum { EXACT_BYTES_MAX = 16 * 1024 }; /* some 10 MB a second: a millisecond and a half */
 
-static double cost_of(const struct limit_plan *p, const struct openai_usage *u)
+/* At the price of the fallback that answered; empty: of the model that was asked. */
+static double cost_of(const struct gateway *gw, const struct limit_plan *p, struct str fallback,
+                      const struct openai_usage *u)
 {
-    return ((double)u->prompt_tokens * p->price_prompt +
-            (double)u->completion_tokens * p->price_completion) /
+    struct limit_price price = {p->price_prompt, p->price_completion};
+    if (fallback.n) price = limits_price(gw->limits, fallback);
+    return ((double)u->prompt_tokens * price.prompt +
+            (double)u->completion_tokens * price.completion) /
            1e6;
 }
 
@@ -52,14 +56,14 @@ void limit_end(struct exchange *x)
         bool reached = x->upstream_us && x->status < 500;
         settle(c,
                reached ? (struct limit_amounts){.tokens = (double)u.prompt_tokens,
-                                                .cost = cost_of(&c->plan, &u)}
+                                                .cost = cost_of(x->gw, &c->plan, STR(""), &u)}
                        : (struct limit_amounts){0, 0},
                0);
         return;
     }
     bool saved = x->usage.known && (x->out.age_s >= 0 || !strcmp(x->out.cache, "coalesced"));
     struct limit_amounts used = {.tokens = saved ? limit_hit_tokens(c, &x->usage) : 0};
-    settle(c, used, saved ? cost_of(&c->plan, &x->usage) : 0);
+    settle(c, used, saved ? cost_of(x->gw, &c->plan, x->out.served_by, &x->usage) : 0);
 }
 
 void limit_pass_to_ticket(struct exchange *x, struct ticket *t)
@@ -79,7 +83,7 @@ static void settle_ticket(struct ticket *t, const struct openai_usage *u)
 {
     struct limit_claim *c = t->limit;
     struct limit_amounts used = {.tokens = (double)(u->prompt_tokens + u->completion_tokens),
-                                 .cost = cost_of(&c->plan, u)};
+                                 .cost = cost_of(t->gw, &c->plan, ladder_fallback(t), u)};
     t->limit = NULL;
     settle(c, used, 0);
 }

@@ -444,3 +444,12 @@ bool limits_plan(const struct limits *l, struct str tenant, struct str model,
     const struct limit_rules *r = settings_limits(tuning_settings(l->gw->tuning));
     return limit_rules_any(r) && limit_rules_plan(r, tenant, model, out);
 }
+
+struct limit_price limits_price(const struct limits *l, struct str model)
+{
+    const struct settings *s = tuning_settings(l->gw->tuning);
+    struct limit_price own = limit_rules_price(settings_limits(s), model);
+    struct cache_knobs all = settings_knobs(s, STR(""), -1);
+    return (struct limit_price){own.prompt >= 0 ? own.prompt : all.price_prompt,
+                                own.completion >= 0 ? own.completion : all.price_completion};
+}

@@ -17,6 +17,8 @@ void limits_close(
 /* Which limits hold for this request; false: none. */
 bool limits_plan(const struct limits *l, struct str tenant, struct str model,
                  struct limit_plan *out);
+/* Per million tokens of model: what is set for it, else what holds for all models. */
+struct limit_price limits_price(const struct limits *l, struct str model);
 
 enum limit_answer { LIMIT_PENDING, LIMIT_ALLOWED, LIMIT_REFUSED };
 typedef void limit_decided(void *arg, const struct limit_verdict *v);

@@ -409,6 +409,20 @@ class Limits(unittest.TestCase):
         until(lambda: self.status()["tokens"] == 16, 5, "the hit's tokens")
         self.assertEqual(second.count("stored then"), 1)
 
+    def test_a_fallback_costs_what_is_set_for_it_and_saves_as_much(self):
+        self.set("price_prompt", 500000, "model:first", wait=False)             # 0.5 a token
+        self.set("price_completion", 250000, "model:first", wait=False)
+        self.set("price_completion", 1000000, "model:second", wait=False)       # 1, and nothing for the prompt
+        self.set("limit_budget_day", 10000)
+        self.with_fallbacks("nine")
+        for n, stream in ((1, False), (2, True)):
+            s, h, _ = self.ask(f"dear stand-in {n}", port=2, model="first", stream=stream, stream_options={"include_usage": True} if stream else None)
+            self.assertEqual((s, h["x-deja-degraded"], h["x-deja-cache"]), (200, "fallback", "miss"))
+            until(lambda n=n: self.status()["spent"] == 3 * n, 5, "3 tokens at 1")
+            self.assertEqual(self.metric('deja_money_total{model="second",from="upstream"}', 2), 3 * n)
+        self.assertEqual(self.ask("dear stand-in 1", port=2, model="first")[1]["x-deja-cache"], "exact")
+        until(lambda: (self.status()["saved"], self.status()["spent"]) == (3, 6), 5, "what the stored answer saved")
+
     def test_each_api_tells_limits_in_its_own_names(self):
         self.set("limit_requests_per_min", 3)
         auth = {"Authorization": "Bearer " + self.key}
