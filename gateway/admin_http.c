@@ -10,6 +10,7 @@
 #include "gateway/pipeline.h"
 #include "gateway/reply.h"
 #include "gateway/tuning.h"
+#include "gateway/unserved.h"
 
 enum { CALL_TIMEOUT_MS = 2000, REPLY_BYTES_MAX = 8 << 20, MEMBER_BYTES_MAX = 64 };
 
@@ -83,6 +84,36 @@ static void write_pairs(struct buf *out, const struct redis_reply *r)
     buf_char(out, '}');
 }
 
+/* Of the text of a knob, where that is one of models: ,"unserved":["a"] */
+static void write_unserved(struct buf *out, const struct buf *models)
+{
+    struct str lines = buf_view(models), line;
+    const char *sep = "";
+    buf_z(out, ",\"unserved\":[");
+    while (str_next(&lines, '\n', &line)) {
+        if (!line.n) continue;
+        buf_z(out, sep);
+        json_write_string(out, line);
+        sep = ",";
+    }
+    buf_char(out, ']');
+}
+
+static void write_text(struct buf *out, const struct gateway *gw, const struct knob_text *k)
+{
+    struct str value = tuning_text(gw->tuning, k->name);
+    struct buf models;
+    buf_init(&models, REPLY_BYTES_MAX);
+    unserved_models(gw, k->name, value, &models);
+    buf_printf(out, ",{\"name\":\"%s\",\"value\":", k->name);
+    json_write_string(out, value.n ? value : STR("none"));
+    buf_printf(out, ",\"default\":\"none\",\"type\":\"text\",\"choices\":\"%s\",\"help\":\"%s\"",
+               k->example, k->help);
+    write_unserved(out, &models);
+    buf_char(out, '}');
+    buf_fini(&models);
+}
+
 /* What the gateway itself knows of the knobs, put before the last brace of what Redis says. */
 static void write_knobs(struct buf *out, const struct gateway *gw, const char *ns)
 {
@@ -105,17 +136,8 @@ static void write_knobs(struct buf *out, const struct gateway *gw, const char *n
         json_write_string(out, str_of(k.help));
         buf_char(out, '}');
     }
-    for (size_t i = 0; i < KNOB_TEXTS; i++) {
-        const struct knob_text *k = &knob_texts[i];
-        struct str value = settings_text(s, k->name);
-        bool route = !strcmp(k->name, "route");
-        if (!value.p) value = str_of(route ? gw->o.routes : gw->o.fallbacks);
-        buf_printf(out, ",{\"name\":\"%s\",\"value\":", k->name);
-        json_write_string(out, value.n ? value : STR("none"));
-        buf_printf(out,
-                   ",\"default\":\"none\",\"type\":\"text\",\"choices\":\"%s\",\"help\":\"%s\"}",
-                   k->example, k->help);
-    }
+    for (size_t i = 0; i < KNOB_TEXTS; i++)
+        write_text(out, gw, &knob_texts[i]);
     buf_char(out, ']');
 }
 
@@ -129,6 +151,27 @@ static void send_json_text(struct admin_job *j, struct str text)
     if (config) buf_char(&body, '}');
     send_json(j->x, &body);
     buf_fini(&body);
+}
+
+/* What a setting just made says of models that this gateway cannot ask: ,"warning":"..." */
+static void write_warning(struct buf *out, const struct admin_job *j)
+{
+    if (strcmp(j->call.function, "deja_config_set") != 0 || j->call.n_args < 2) return;
+    const char *knob = j->call.args.p, *value = knob + strlen(knob) + 1;
+    struct buf models, words;
+    buf_init(&models, REPLY_BYTES_MAX);
+    buf_init(&words, REPLY_BYTES_MAX);
+    for (int i = 0; i < KNOB_TEXTS; i++)
+        if (str_ieq(str_of(knob), str_of(knob_texts[i].name))) {
+            unserved_models(j->x->gw, knob_texts[i].name, str_of(value), &models);
+            unserved_words(knob_texts[i].name, &models, &words);
+        }
+    if (words.n) {
+        buf_z(out, ",\"warning\":");
+        json_write_string(out, buf_view(&words));
+    }
+    buf_fini(&words);
+    buf_fini(&models);
 }
 
 static bool form_fits(enum admin_form form, const struct redis_reply *r)
@@ -185,6 +228,7 @@ static void send_reply(struct admin_job *j, const struct redis_reply *r)
     } else {
         buf_z(&body, "{\"message\":");
         json_write_string(&body, r->text);
+        write_warning(&body, j);
         buf_char(&body, '}');
     }
     send_json(j->x, &body);

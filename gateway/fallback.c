@@ -77,3 +77,15 @@ struct str fallback_of(const char *lines, struct str model, int i)
     }
     return (struct str){0};
 }
+
+void fallback_each(const char *lines, void (*fn)(void *arg, struct str other), void *arg)
+{
+    struct str text = str_of(lines), line, name, other;
+    while (str_next(&text, '\n', &line)) {
+        if (!str_next(&line, '=', &name)) continue;
+        while (str_next(&line, ',', &other)) {
+            other = str_trim(other);
+            if (other.n) fn(arg, other);
+        }
+    }
+}

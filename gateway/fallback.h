@@ -12,5 +12,7 @@ MUST enum err fallback_check(const char *lines, struct errmsg *e);
 /* The i-th model to ask for when `model` cannot answer ("*=other" holds for every model without a line of its own); p NULL: there are no
  * more. Borrowed from lines. */
 struct str fallback_of(const char *lines, struct str model, int i);
+/* fn for every model after a "=", in the order of the text, borrowed from lines. */
+void fallback_each(const char *lines, void (*fn)(void *arg, struct str other), void *arg);
 
 #endif

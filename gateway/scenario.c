@@ -257,6 +257,11 @@ struct str scenario_name(const struct scenario *s, int i)
     return s && i < s->n ? s->rules[i].model : (struct str){0};
 }
 
+struct str scenario_target(const struct scenario *s, int i)
+{
+    return s && i < s->n ? s->rules[i].target : (struct str){0};
+}
+
 bool scenario_concerns(const struct scenario *s, struct str model)
 {
     for (int i = 0; s && i < s->n; i++)

@@ -35,6 +35,8 @@ void scenario_free(struct scenario *s); /* NULL is fine */
 bool scenario_concerns(const struct scenario *s, struct str model);
 /* The model of the i-th rule (may be "*"); p NULL beyond the last. */
 struct str scenario_name(const struct scenario *s, int i);
+/* The model that the i-th rule leads to; p NULL beyond the last. */
+struct str scenario_target(const struct scenario *s, int i);
 /* The model to answer; model itself when no rule fits. Borrowed from s or model. */
 struct str scenario_model(const struct scenario *s, struct str model,
                           const struct scenario_facts *f);

@@ -9,8 +9,15 @@
 #include "base/mem.h"
 #include "gateway/exchange.h"
 #include "gateway/model_rules.h"
+#include "gateway/unserved.h"
 
-enum { POLL_MS = 500, LOAD_TIMEOUT_MS = 1000, CHANGES_LOGGED_MAX = 100 };
+enum {
+    POLL_MS = 500,
+    LOAD_TIMEOUT_MS = 1000,
+    CHANGES_LOGGED_MAX = 100,
+    MODELS_MS = 500,
+    UNSERVED_BYTES_MAX = 64 << 10
+};
 
 struct tuning {
     struct gateway *gw;
@@ -18,6 +25,8 @@ struct tuning {
     struct settings *settings;
     struct loop_timer *timer;
     struct redis_tail *tail;
+    struct loop_timer *models;         /* until the targets have told theirs */
+    char *unserved_before[KNOB_TEXTS]; /* as told last */
     char key[96];
     bool loading, again; /* again: something changed while a load was under way */
     bool asking, loaded_once;
@@ -38,6 +47,8 @@ static void let_go(struct tuning *t)
 {
     if (!t->closed || t->waiting) return;
     settings_free(t->settings);
+    for (int i = 0; i < KNOB_TEXTS; i++)
+        mem_free(t->unserved_before[i]);
     mem_free(t);
 }
 
@@ -76,17 +87,53 @@ static void tell(struct tuning *t, const json_t *doc, uint64_t before)
 }
 
 /* --- loading */
+struct str tuning_text(const struct tuning *t, const char *knob)
+{
+    struct str set = settings_text(t->settings, knob);
+    if (set.p) return set;
+    return str_of(!strcmp(knob, "route") ? t->gw->o.routes : t->gw->o.fallbacks);
+}
+
+/* Once for each list of them. */
+static void tell_unserved(struct tuning *t, int i)
+{
+    const char *knob = knob_texts[i].name;
+    struct buf models, words;
+    buf_init(&models, UNSERVED_BYTES_MAX);
+    buf_init(&words, UNSERVED_BYTES_MAX);
+    unserved_models(t->gw, knob, tuning_text(t, knob), &models);
+    struct str now = buf_view(&models);
+    if (!str_eq(now, str_of(t->unserved_before[i] ? t->unserved_before[i] : ""))) {
+        unserved_words(knob, &models, &words);
+        if (words.n)
+            log_warn("gateway", "%s: " STR_FMT, knob, STR_ARG(str_sub(buf_view(&words), 0, 400)));
+        mem_free(t->unserved_before[i]);
+        t->unserved_before[i] = now.n ? xstrndup(now.p, now.n) : NULL;
+    }
+    buf_fini(&words);
+    buf_fini(&models);
+}
+
+static void on_models(void *arg)
+{
+    struct tuning *t = arg;
+    if (!upstreams_know_models(t->gw->upstreams)) {
+        loop_timer_arm(t->models, MODELS_MS);
+        return;
+    }
+    for (int i = 0; i < KNOB_TEXTS; i++)
+        tell_unserved(t, i);
+}
+
 /* Which model answers for which, from now on. */
 static void use_texts(struct tuning *t)
 {
     struct gateway *gw = t->gw;
-    struct str route = settings_text(t->settings, "route"),
-               fallback = settings_text(t->settings, "fallback");
     struct model_rules *fresh = NULL;
     struct errmsg e = {0};
-    if (!route.p) route = str_of(gw->o.routes);
-    if (!fallback.p) fallback = str_of(gw->o.fallbacks);
-    if (model_rules_new(&fresh, route, fallback, &e) != OK) { /* each was read before */
+    loop_timer_arm(t->models, 0);
+    if (model_rules_new(&fresh, tuning_text(t, "route"), tuning_text(t, "fallback"), &e) !=
+        OK) { /* each was read before */
         log_limited(LOG_WARN, "gateway", "rules of models cannot be read: %s", e.text);
         return;
     }
@@ -196,6 +243,8 @@ struct tuning *tuning_open(struct gateway *gw)
     t->base = *cache_knobs_now(gw->cache);
     t->settings = settings_new(&t->base);
     tuning_key(gw, t->key);
+    t->models = loop_timer_new(gw->loop, on_models, t);
+    loop_timer_arm(t->models, 0);
     if (!gw->redis) return t;
     t->timer = loop_timer_new(gw->loop, on_timer, t);
     loop_timer_arm(t->timer, 0);
@@ -206,6 +255,7 @@ void tuning_close(struct tuning *t)
 {
     if (!t) return;
     loop_timer_free(t->timer);
+    loop_timer_free(t->models);
     redis_tail_close(t->tail);
     t->closed = true;
     let_go(t);

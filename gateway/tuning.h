@@ -14,7 +14,9 @@ struct tuning;
 struct tuning *tuning_open(struct gateway *gw);
 void tuning_close(struct tuning *t); /* NULL is fine */
 const struct settings *
-tuning_settings(const struct tuning *t);   /* until the next turn of the loop */
+tuning_settings(const struct tuning *t); /* until the next turn of the loop */
+/* Of the knob "route" or "fallback": as it is set, else the start option. The same. */
+struct str tuning_text(const struct tuning *t, const char *knob);
 bool tuning_known(const struct tuning *t); /* read once since the start; true without Redis */
 /* Puts x's knobs and arm in place; x is keyed or not. */
 void tuning_apply(struct exchange *x);

@@ -76,6 +76,8 @@ struct upstream *upstreams_pick_helper(struct upstreams *u, const struct upstrea
 bool upstreams_has_other(struct upstreams *u, const struct upstream_want *want);
 /* Is there a target that would be asked for this model, in whatever state? */
 bool upstreams_serve(struct upstreams *u, struct str model);
+/* Every target has told what it would be asked for: false while an engine beside other upstreams has not. */
+bool upstreams_know_models(const struct upstreams *u);
 void upstream_done(struct upstream *t);
 /* by: whose call it was; NULL = it is about the target alone. why may be NULL. */
 void upstream_judge(struct upstream *t, enum retry_verdict v, const struct breaker_call *by,

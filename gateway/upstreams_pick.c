@@ -182,6 +182,13 @@ bool upstreams_serve(struct upstreams *u, struct str model)
     return candidates(u, model, 0) != 0;
 }
 
+bool upstreams_know_models(const struct upstreams *u)
+{
+    for (int i = 0; i < u->n && is_mixed(u); i++)
+        if (u->items[i].engine && !u->items[i].models.n) return false;
+    return true;
+}
+
 uint32_t upstreams_targets(const struct upstreams *u, struct str model)
 {
     return candidates(u, model, 0);

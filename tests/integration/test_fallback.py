@@ -73,6 +73,9 @@ class Fallback(Ladder):
             self.assertEqual((s, h["x-deja-degraded"]), (502, "refused"), how)
             self.assertGreaterEqual(int(h["retry-after"]), 1)
 
+    def test_a_fallback_that_no_upstream_takes_is_told_at_the_start(self):
+        self.assertIn("fallback: no upstream of this gateway takes nowhere: passed over", self.rig.processes[0].tail(1 << 20))
+
     def test_error_that_is_the_requests_own_stays_the_primarys(self):
         self.a.fail = "400"
         s, h, _ = self.ask(unique())

@@ -121,6 +121,25 @@ class Rules(unittest.TestCase):
         for g in self.gateways:
             self.assertNotIn("not_understood=1", g.tail(100000))
 
+    def test_models_that_no_upstream_takes_are_told_in_the_reply_the_log_and_the_settings(self):
+        passed = "no upstream of this gateway takes nosuch, other: passed over when fallbacks are asked"
+        s, doc = self.admin("PUT", {"name": "fallback", "value": "big=nosuch,small; gone=small; *=other"})
+        self.assertEqual((s, doc.get("warning")), (200, passed), doc)
+        self.set("route", "chat when load > 50 -> nosuch; chat -> big")
+        for at, g in enumerate(self.gateways):
+            until(lambda at=at: {k["name"]: k["unserved"] for k in self.admin("GET", at=at)[1]["knobs"] if "unserved" in k}
+                  == {"route": ["nosuch"], "fallback": ["nosuch", "other"]}, 5)
+            until(lambda g=g: "fallback: " + passed in g.tail(100000), 5)
+            until(lambda g=g: "route: no upstream of this gateway takes nosuch: requests that a rule leads there fail" in g.tail(100000), 5)
+        self.set("ttl_s", "3601", "IN", "ns:other")                    # another knob tells it no second time
+        for name, value in (("fallback", "big=small"), ("route", "chat -> small"), ("fallback", "none"), ("ttl_s", "3600")):
+            s, doc = self.admin("PUT", {"name": name, "value": value})
+            self.assertEqual((s, "warning" in doc), (200, False), doc)
+        until(lambda: all(not k["unserved"] for k in self.admin("GET")[1]["knobs"] if "unserved" in k), 5)
+        self.assertEqual(self.gateways[0].tail(100000).count(passed), 1)
+        self.set("ttl_s", "unset")
+        self.set("ttl_s", "unset", "IN", "ns:other")
+
     def test_the_class_of_a_rule_is_that_of_the_queue(self):
         self.set("route", "chat when class = batch -> small; chat -> big")
         until(lambda: self.ask(0, "chat")[1].get("x-deja-model") == "big", 5)

@@ -1,5 +1,7 @@
 /* Goal: the chain of models that may answer for another is the one the operator wrote. */
 #include "gateway/fallback.h"
+
+#include "base/buf.h"
 #include "tests/check.h"
 
 TEST(models_are_named_in_their_order_and_then_none)
@@ -36,6 +38,21 @@ TEST(without_lines_there_is_no_fallback)
 {
     CHECK(!fallback_of("", STR("m"), 0).p);
     CHECK_INT(fallback_check("", NULL), OK);
+}
+
+static void join(void *arg, struct str other)
+{
+    buf_str(arg, other);
+    buf_char(arg, ';');
+}
+
+TEST(all_models_that_may_answer_are_listed)
+{
+    struct buf seen;
+    buf_init(&seen, 1024);
+    fallback_each("big = middle , small,\n\n*=x\nbroken\nsmall=x", join, &seen);
+    CHECK(str_eqz(buf_view(&seen), "middle;small;x;x;"));
+    buf_fini(&seen);
 }
 
 TEST(lines_that_lead_nowhere_are_refused)
