@@ -1,7 +1,13 @@
 /* batch_pace.c - see batch_pace.h. */
 #include "gateway/batch_pace.h"
 
-enum { DELAY_MAX_MS = 60000, ASKED_MAX_MS = 600000, WEEK_S = 7 * 86400 };
+enum {
+    DELAY_MAX_MS = 60000,
+    ASKED_MAX_MS = 600000,
+    AGAIN_MS = 500,
+    AGAIN_MAX_MS = 30000,
+    WEEK_S = 7 * 86400
+};
 
 static bool read_time(struct str s, int *out)
 {
@@ -67,6 +73,13 @@ uint64_t batch_delay_ms(uint64_t first_ms, int attempt, uint64_t asked_ms, doubl
     /* those that were told the same time do not come back together */
     if (ms < asked_ms) ms = asked_ms + (uint64_t)((double)asked_ms * chance / 4);
     return ms;
+}
+
+uint64_t batch_again_ms(int refused, double chance)
+{
+    uint64_t ms = (uint64_t)AGAIN_MS << (refused < 16 ? refused : 16);
+    if (ms > AGAIN_MAX_MS) ms = AGAIN_MAX_MS;
+    return ms / 2 + (uint64_t)((double)(ms / 2) * chance);
 }
 
 enum err batch_duration_parse(struct str text, int64_t *out_s, struct errmsg *e)

@@ -34,6 +34,8 @@ enum { BATCH_WAITS_MAX = 500 };
 enum batch_verdict batch_verdict(int status, int tries, int tries_max, int waits);
 /* Pause before the next try, jitter (chance in [0,1)) included; at least what the reply asked for (0 = nothing). */
 uint64_t batch_delay_ms(uint64_t first_ms, int attempt, uint64_t asked_ms, double chance);
+/* Pause before a result that Redis has refused so many times is handed over again: grows to 30 s, jitter included. */
+uint64_t batch_again_ms(int refused, double chance);
 
 /* "24h" and others of that form (s, m, h, d), up to 7 days, in seconds. ERR_INVALID otherwise. */
 MUST enum err batch_duration_parse(struct str text, int64_t *out_s, struct errmsg *e);

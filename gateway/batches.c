@@ -204,6 +204,10 @@ struct batches *batches_open(struct gateway *gw)
     b->waited = counter(b, "result=\"waited\"");
     b->dead = counter(b, "result=\"dead\"");
     b->taken_over = counter(b, "result=\"taken_over\"");
+    b->refused = metrics_get(gw->metrics, METRIC_COUNTER, "deja_batch_results_refused_total", "",
+                             "results of lines that Redis refused; they wait here and are handed "
+                             "over again",
+                             0, 0);
     b->poll = loop_timer_new(gw->loop, on_poll, b);
     b->renewal = loop_timer_new(gw->loop, renew, b);
     poll_later(b);

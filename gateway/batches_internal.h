@@ -24,7 +24,8 @@ struct batches {
     void *drained_arg;
     char name[33]; /* of this gateway among those that work */
     struct loop_timer *poll, *renewal;
-    struct metric *queued, *active, *running, *good, *bad, *retried, *waited, *dead, *taken_over;
+    struct metric *queued, *active, *running, *good, *bad, *retried, *waited, *dead, *taken_over,
+        *refused;
 };
 
 void batches_add(struct batches *b, struct batch_task *t);

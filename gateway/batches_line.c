@@ -16,7 +16,7 @@ enum {
     LINE_BYTES_MAX = ANSWER_BYTES_MAX + 16384,
     LONG_ANSWER_BYTES = 64 * 1024, /* read on a worker: about a millisecond of parsing */
     LONG_LINE_BYTES = 4096,        /* the same; many lines come at once */
-    AGAIN_MS = 500,                /* between attempts to hand a result to Redis */
+    AWAY_MS = 500,                 /* between attempts to hand a result to a Redis that is away */
     DELIVERIES_MAX = 5
 };
 
@@ -43,6 +43,7 @@ struct line {
     struct metric *counter; /* of what it is, if it is the first result of its line */
     struct buf result, instead;
     char counts[4], delay[24], hold[24];
+    int refused;  /* so many times by a Redis that is there */
     bool awaited; /* a reply, or a worker's end */
 };
 
@@ -83,13 +84,20 @@ static void on_handed(void *arg, enum err code, const struct redis_reply *reply)
     if (code == OK && reply->kind == REDIS_INTEGER && reply->integer > 0 && !l->task.b->closed &&
         l->counter)
         metric_add(l->counter, 1);
-    if (refused)
-        log_limited(LOG_WARN, "gateway", "batches: a result was not taken: " STR_FMT,
-                    STR_ARG(str_sub(reply->text, 0, 160)));
-    if (l->task.b->closed || (code == OK && !refused))
+    if (l->task.b->closed || (code == OK && !refused)) {
         free_line(l);
-    else
-        loop_timer_arm(l->again, AGAIN_MS);
+    } else if (refused) { /* it may be for good: nothing is lost, and nobody is flooded */
+        uint64_t wait_ms = batch_again_ms(l->refused++, rng_f64(&l->task.b->gw->rng));
+        metric_add(l->task.b->refused, 1);
+        log_limited(
+            LOG_WARN, "gateway",
+            "batches: Redis did not take the result of line %lld of %s, again in %llu ms: " STR_FMT,
+            (long long)l->number + 1, l->task.batch, (unsigned long long)wait_ms,
+            STR_ARG(str_sub(reply->text, 0, 160)));
+        loop_timer_arm(l->again, wait_ms);
+    } else {
+        loop_timer_arm(l->again, AWAY_MS);
+    }
 }
 
 static void hand_over(void *arg)

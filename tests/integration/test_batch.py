@@ -352,6 +352,20 @@ class Batches(BatchCase):
         until(lambda: self.api("GET", "/batches/" + b)[0] == 200, 10)
         self.complete_once(self.ended(b), 30)
 
+    def test_a_result_that_redis_refuses_is_offered_less_and_less_often_and_not_lost(self):
+        p = self.gateway()
+        b = self.create([line(0, "[[slow:1500]] refused")])
+        until(lambda: self.fake.count("refused"), 10, "the call")
+        subprocess.run(["redis-cli", "-s", self.rig.redis_socket, "CONFIG", "SET", "maxmemory", "1"], check=True, stdout=subprocess.PIPE)
+        refused = lambda: self.metric("deja_batch_results_refused_total")
+        until(lambda: refused() >= 1, 10, "the first refusal")
+        time.sleep(5)                                                           # every half second would be ten
+        self.assertLessEqual(refused(), 6)
+        self.assertRegex(p.tail(1 << 20), rf"batches: Redis did not take the result of line 1 of {b}, again in \d+ ms: OOM")
+        subprocess.run(["redis-cli", "-s", self.rig.redis_socket, "CONFIG", "SET", "maxmemory", "0"], check=True, stdout=subprocess.PIPE)
+        self.complete_once(self.ended(b, 40), 1)
+        self.assertEqual(self.fake.count("refused"), 1)
+
 
 class Files(BatchCase):
     def test_files_are_listed_kept_apart_and_removed(self):

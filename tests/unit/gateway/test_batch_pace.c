@@ -40,6 +40,16 @@ TEST(batches_yield_to_clients_and_keep_their_least_share)
     CHECK_INT(batch_allowed(&l), 0);
 }
 
+TEST(a_result_that_is_refused_again_and_again_waits_longer_up_to_a_bound)
+{
+    static const uint64_t most[] = {500, 1000, 2000, 4000, 8000, 16000, 30000, 30000};
+    for (int i = 0; i < (int)(sizeof most / sizeof most[0]); i++) {
+        CHECK_INT(batch_again_ms(i, 0), most[i] / 2);
+        CHECK(batch_again_ms(i, 0.999) > most[i] * 9 / 10 && batch_again_ms(i, 0.999) < most[i]);
+    }
+    CHECK_INT(batch_again_ms(1 << 30, 0), 15000);
+}
+
 TEST(what_may_pass_is_tried_again_and_what_cannot_is_not)
 {
     static const struct {
