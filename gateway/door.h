@@ -27,7 +27,8 @@ struct door_facts {
     char id[33];         /* random, of this reply; its ids are made from it */
     const json_t *asked; /* parts of it are echoed; borrowed */
     int64_t now_s;
-    bool kept; /* the answer stays: it is told so, and made hears of it, once, when it is whole */
+    bool kept; /* the answer stays: it is told so */
+    /* hears of it, once, when it is whole; NULL = nobody */
     void (*made)(void *arg, const char *id, const json_t *response);
     void *made_arg;
 };

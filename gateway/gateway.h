@@ -63,8 +63,9 @@ struct gateway {
     struct model_rules *rules; /* which model answers for which, now */
     char *canned;              /* text of the last answer of the ladder; NULL = none */
     struct rng rng;
-    char secret[33]; /* keys tenant salts */
-    bool seeding;    /* a file is being loaded (admin_seed.c) */
+    char secret[33];        /* keys tenant salts */
+    bool responses_refused; /* Redis did not take the last kept response */
+    bool seeding;           /* a file is being loaded (admin_seed.c) */
     int inflight;
     bool draining;
     uint64_t started_ms, listening_ms;

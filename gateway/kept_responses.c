@@ -31,10 +31,11 @@ static bool is_ours(struct str id)
 /* --- keeping */
 static void on_kept(void *arg, enum err code, const struct redis_reply *reply)
 {
-    struct gateway_series *s = arg;
+    struct gateway *gw = arg;
     bool kept = code == OK && reply->kind == REDIS_INTEGER && reply->integer;
     if (code == ERR_CANCELLED) return; /* the gateway ends */
-    metric_add(s->responses_kept[!kept], 1);
+    metric_add(gw->series->responses_kept[!kept], 1);
+    if (code == OK) gw->responses_refused = reply->kind == REDIS_ERROR;
     if (!kept)
         log_limited(LOG_WARN, "gateway", "a response was not kept: " STR_FMT,
                     STR_ARG(code != OK                   ? str_of(err_text(code))
@@ -74,7 +75,7 @@ static void on_made(void *arg, const char *id, const json_t *response)
                          str_of(most)};
     if (!args[2].p) args[2] = STR("");
     if (!buf_failed(&input) && !buf_failed(&text))
-        store_call(x->gw->store, "deja_response_put", 7, args, on_kept, x->gw->series);
+        store_call(x->gw->store, "deja_response_put", 7, args, on_kept, x->gw);
     buf_fini(&input);
     buf_fini(&text);
 }
@@ -82,9 +83,10 @@ static void on_made(void *arg, const char *id, const json_t *response)
 void kept_responses_facts(struct exchange *x, struct door_facts *f)
 {
     const struct gateway *gw = x->gw;
-    f->kept = x->route == ROUTE_RESPONSES && gw->store && gw->o.responses_keep && !x->batch &&
-              store_usable(gw->store) && !json_is_false(json_object_get(f->asked, "store"));
-    f->made = f->kept ? on_made : NULL;
+    bool wanted = x->route == ROUTE_RESPONSES && gw->store && gw->o.responses_keep && !x->batch &&
+                  store_usable(gw->store) && !json_is_false(json_object_get(f->asked, "store"));
+    f->made = wanted ? on_made : NULL; /* tried all the same: Redis may take writes again */
+    f->kept = wanted && !gw->responses_refused;
     f->made_arg = x;
 }
 
@@ -96,11 +98,11 @@ enum { PAUSES = sizeof pauses_ms / sizeof *pauses_ms };
 struct asking {
     struct store_job job;
     const char *function;
-    char id[ID_BYTES + 1], ttl[24], most[24];
+    char id[ID_BYTES + 1], most[24];
     struct loop_timer *timer;
     int pauses;
     bool asked; /* a reply is to come */
-    void (*good)(struct exchange *x, const struct redis_reply *reply);
+    void (*good)(struct exchange *x, const char *id, const struct redis_reply *reply);
 };
 
 static void asking_free(struct asking *a)
@@ -137,7 +139,7 @@ static void on_asked(void *arg, enum err code, const struct redis_reply *reply)
     if (x && !store_reply_good(x, code, reply))
         pipeline_finish(x);
     else if (x)
-        a->good(x, reply);
+        a->good(x, a->id, reply);
     asking_free(a);
 }
 
@@ -145,18 +147,18 @@ static void ask(void *arg)
 {
     struct asking *a = arg;
     struct exchange *x = a->job.x;
-    struct str args[] = {str_of(a->id), str_of(x->tenant), str_of(a->ttl), str_of(a->most)};
+    struct str args[] = {str_of(a->id), str_of(x->tenant), str_of(a->most)};
     a->asked = true;
-    store_call(x->gw->store, a->function, 4, args, on_asked, a);
+    store_call(x->gw->store, a->function, 3, args, on_asked, a);
 }
 
 static enum step begin_asking(struct exchange *x, const char *function, struct str id,
-                              void (*good)(struct exchange *x, const struct redis_reply *reply))
+                              void (*good)(struct exchange *x, const char *id,
+                                           const struct redis_reply *reply))
 {
     struct asking *a = xcalloc(1, sizeof *a);
     *a = (struct asking){.job = {.x = x, .gone = asking_gone}, .function = function, .good = good};
     str_copy(a->id, sizeof a->id, id);
-    snprintf(a->ttl, sizeof a->ttl, "%lld", (long long)x->gw->o.response_ttl_s);
     snprintf(a->most, sizeof a->most, "%zu", x->gw->o.body_bytes_max);
     x->store_job = &a->job;
     ask(a);
@@ -175,7 +177,25 @@ static void add_items(struct buf *out, struct str array)
     buf_str(out, items);
 }
 
-static void go_on(struct exchange *x, const struct redis_reply *reply)
+/* Nobody waits for it: a Redis that takes no writes can be read all the same. */
+static void on_renewed(void *arg, enum err code, const struct redis_reply *reply)
+{
+    (void)arg;
+    if (code == OK && reply->kind == REDIS_ERROR)
+        log_limited(LOG_WARN, "gateway",
+                    "kept responses that were gone on from are not kept for longer: " STR_FMT,
+                    STR_ARG(str_sub(reply->text, 0, 160)));
+}
+
+static void renew(const struct exchange *x, const char *id)
+{
+    char ttl[24];
+    snprintf(ttl, sizeof ttl, "%lld", (long long)x->gw->o.response_ttl_s);
+    struct str args[] = {str_of(id), str_of(x->tenant), str_of(ttl)};
+    store_call(x->gw->store, "deja_response_renew", 3, args, on_renewed, NULL);
+}
+
+static void go_on(struct exchange *x, const char *id, const struct redis_reply *reply)
 {
     struct buf *out = &x->asked.history;
     buf_init(out, x->gw->o.body_bytes_max * 2);
@@ -186,6 +206,7 @@ static void go_on(struct exchange *x, const struct redis_reply *reply)
     }
     buf_char(out, ']');
     if (!buf_failed(out)) {
+        renew(x, id);
         pipeline_resume(x);
         return;
     }
@@ -233,8 +254,9 @@ enum step stage_previous(struct exchange *x)
 }
 
 /* --- GET, DELETE /v1/responses/{id} */
-static void tell(struct exchange *x, const struct redis_reply *reply)
+static void tell(struct exchange *x, const char *id, const struct redis_reply *reply)
 {
+    (void)id;
     reply_body(x, 200, "application/json", reply->text);
     pipeline_finish(x);
 }

@@ -384,13 +384,22 @@ local function renew(p, a)
   return n
 end
 
-function filing.register(name, callback, n_args)
-  redis.register_function(name, function(keys, args)
+local function register(flags, name, callback, n_args)
+  redis.register_function({function_name = name, flags = flags, callback = function(keys, args)
     local tag, problem = space_of(keys, name)
     if not tag then return bad(problem) end
     if #args < n_args then return bad(name .. ': expected at least ' .. n_args .. ' arguments') end
     return callback('{' .. tag .. '}:', args)
-  end)
+  end})
+end
+
+function filing.register(...)
+  register({}, ...)
+end
+
+-- writes nothing: answers on a replica and in a full Redis too
+function filing.register_reading(...)
+  register({'no-writes'}, ...)
 end
 
 local LINES_MAX = 200
@@ -419,11 +428,11 @@ local function batches(p)
   return out
 end
 
-filing.register('deja_batches', batches, 0)
+filing.register_reading('deja_batches', batches, 0)
 filing.register('deja_batch_create', create, 13)
-filing.register('deja_batch_get', get, 2)
+filing.register_reading('deja_batch_get', get, 2)
 filing.register('deja_batch_cancel', cancel, 2)
-filing.register('deja_batch_list', list, 3)
+filing.register_reading('deja_batch_list', list, 3)
 filing.register('deja_batch_take', take, 3)
 filing.register('deja_batch_queue', queue, 4)
 filing.register('deja_batch_begin', begin, 3)

@@ -134,8 +134,7 @@ end
 
 local function list(p, a)
   local key, limit, out, more = p .. 'files:' .. a[1], tonumber(a[4]), {}, false
-  local from = 0
-  filing.sweep(p, now_ms())
+  local from, now_s = 0, now_ms() / 1000
   if a[3] ~= '' then
     from = redis.call(a[5] == 'asc' and 'ZRANK' or 'ZREVRANK', key, a[3])
     if not from then return NO(400, 'invalid_after', 'after', 'there is no file ' .. clean(a[3], 64)) end
@@ -145,7 +144,7 @@ local function list(p, a)
   local first, last = cjson.null, cjson.null
   for _, id in ipairs(ids) do
     local f = filing.load(p, id, a[1])
-    if f and (a[2] == '' or f.purpose == a[2]) then
+    if f and (a[2] == '' or f.purpose == a[2]) and (f.expires_at or now_s + 1) > now_s then
       if #out == limit then
         more = true
         break
@@ -166,8 +165,8 @@ local function delete_own(p, a)
 end
 
 filing.register('deja_file_add', add, 9)
-filing.register('deja_file_get', get, 2)
-filing.register('deja_file_list', list, 5)
+filing.register_reading('deja_file_get', get, 2)
+filing.register_reading('deja_file_list', list, 5)
 filing.register('deja_file_delete', delete_own, 2)
 filing.register('deja_file_room', room, 3)
 end

@@ -11,8 +11,10 @@
 --     Reply: the response as JSON.
 -- deja_response_delete KEYS {ns}:config  ARGV id tenant
 --     Reply: what there is to say as JSON.
--- deja_response_chain KEYS {ns}:config  ARGV id tenant ttl_s bytes_max
---     The conversation that ends with it, each kept for ttl_s again. Reply: input response input response ..., oldest first.
+-- deja_response_chain KEYS {ns}:config  ARGV id tenant bytes_max
+--     The conversation that ends with it. Reply: input response input response ..., oldest first.
+-- deja_response_renew KEYS {ns}:config  ARGV id tenant ttl_s
+--     Each of that conversation is kept for ttl_s again. Reply: how many.
 
 do
 local NO = filing.NO
@@ -89,16 +91,15 @@ local function lost(first, id)
 end
 
 local function chain(p, a)
-  local id, links, bytes, now = a[1], {}, 0, now_ms()
+  local id, links, bytes = a[1], {}, 0
   while id ~= '' do
     local r = own(p, id, a[2])
     if not r then return lost(a[1], id) end
     bytes = bytes + #r.input + #r.response
-    if bytes > tonumber(a[4]) or #links == LINKS_MAX then
+    if bytes > tonumber(a[3]) or #links == LINKS_MAX then
       return NO(400, 'context_length_exceeded', 'previous_response_id', 'previous_response_id: the conversation has over ' ..
-        (#links == LINKS_MAX and LINKS_MAX .. ' answers' or number_text(tonumber(a[4])) .. ' bytes') .. ': begin a new one')
+        (#links == LINKS_MAX and LINKS_MAX .. ' answers' or number_text(tonumber(a[3])) .. ' bytes') .. ': begin a new one')
     end
-    keep(p, a[2], id, tonumber(a[3]), now)
     links[#links + 1] = r
     id = r.prev
   end
@@ -110,8 +111,21 @@ local function chain(p, a)
   return out
 end
 
+local function renew(p, a)
+  local id, n, now = a[1], 0, now_ms()
+  while n < LINKS_MAX do
+    local v = redis.call('HMGET', p .. 'response:' .. id, 'tenant', 'prev')
+    if v[1] ~= a[2] then break end
+    keep(p, a[2], id, tonumber(a[3]), now)
+    n = n + 1
+    id = v[2] or ''
+  end
+  return n
+end
+
 filing.register('deja_response_put', put, 7)
-filing.register('deja_response_get', get, 2)
+filing.register_reading('deja_response_get', get, 2)
 filing.register('deja_response_delete', delete, 2)
-filing.register('deja_response_chain', chain, 4)
+filing.register_reading('deja_response_chain', chain, 3)
+filing.register('deja_response_renew', renew, 3)
 end

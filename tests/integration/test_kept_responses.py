@@ -8,7 +8,7 @@ import unittest
 
 from tests.integration.fake_upstream import FakeUpstream
 from tests.integration.live_rig import until
-from tests.integration.rig import Rig, call, metric, unique
+from tests.integration.rig import Rig, call, free_port, metric, unique
 from tests.integration.test_doors import VENV, events, has, said
 
 CLIENT = r"""
@@ -192,6 +192,36 @@ class Without(unittest.TestCase):
             until(lambda: not json.loads(call(rig.port, "POST", "/v1/responses", {"model": "m", "input": "during"})[2])["store"], 10)
             s, _, b = call(rig.port, "POST", "/v1/responses", {"model": "m", "input": "x", "previous_response_id": kept["id"]})
             self.assertEqual((s, json.loads(b)["error"]["code"]), (503, "redis_unavailable"), b)
+
+    def test_while_redis_takes_no_writes_answers_are_read_and_gone_on_from_and_new_ones_say_they_are_not_kept(self):
+        up = FakeUpstream()
+        self.addCleanup(up.close)
+        with Rig() as rig:
+            rig.redis()
+            p = rig.gateway("--upstream", up.url, "--redis", rig.redis_url)
+
+            def ask(text, **more):
+                s, _, b = call(rig.port, "POST", "/v1/responses", {"model": "m", "input": text, **more})
+                self.assertEqual(s, 200, b)
+                return json.loads(b)
+
+            def cli(*words):
+                subprocess.run(["redis-cli", "-s", rig.redis_socket, *words], check=True, stdout=subprocess.PIPE)
+            for fault, heal in ((("REPLICAOF", "127.0.0.1", str(free_port())), ("REPLICAOF", "NO", "ONE")),
+                                (("CONFIG", "SET", "maxmemory", "1"), ("CONFIG", "SET", "maxmemory", "0"))):
+                kept = ask(unique("before"))
+                until(lambda kept=kept: call(rig.port, "GET", "/v1/responses/" + kept["id"])[0] == 200, 10)
+                cli(*fault)
+                self.assertEqual(call(rig.port, "GET", "/v1/responses/" + kept["id"])[0], 200)
+                q = unique("during")
+                ask(q, previous_response_id=kept["id"])
+                self.assertEqual([m["role"] for m in up.last()["json"]["messages"]], ["user", "assistant", "user"])
+                until(lambda: not ask(unique("during"))["store"], 10)
+                self.assertIn("a response was not kept: ", p.tail(1 << 20))
+                s, _, b = call(rig.port, "DELETE", "/v1/responses/" + kept["id"])
+                self.assertEqual((s, json.loads(b)["error"]["code"]), ((503, "redis_error") if "REPLICAOF" in fault else (507, "redis_full")), b)
+                cli(*heal)
+                until(lambda: ask(unique("after"))["store"], 10)
 
 
 if __name__ == "__main__":
