@@ -6,7 +6,6 @@ flood costs the others, what the batch class gets, and that who is refused was r
   bench_overload.py [--seconds 60] [--slots 20] [--service-ms 200] [--wait-ms 2000] [--json]
 
 The upstream (load_rig.py) takes `slots` calls at a time and `service-ms` for each. Exit status 1 when a must is not met."""
-import argparse
 import asyncio
 import collections
 import itertools
@@ -16,7 +15,7 @@ import statistics
 import sys
 import time
 
-from load_rig import Client, Programs, Rows, Upstream, percentile, question, until_ready
+from load_rig import Client, Programs, Upstream, bench_main, percentile, question, until_ready
 from machine import cpu_s, free_port
 
 WEIGHTS = {"a": 1, "b": 1, "c": 2}
@@ -162,18 +161,5 @@ async def measure(o, rows):
         programs.close()
 
 
-def main():
-    p = argparse.ArgumentParser()
-    p.add_argument("--seconds", type=int, default=60)
-    p.add_argument("--slots", type=int, default=20)
-    p.add_argument("--service-ms", type=int, default=200)
-    p.add_argument("--wait-ms", type=int, default=2000)
-    p.add_argument("--json", action="store_true")
-    o = p.parse_args()
-    rows = Rows(o.json)
-    asyncio.run(measure(o, rows))
-    return rows.verdict()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(bench_main(measure, seconds=60, slots=20, service_ms=200, wait_ms=2000))

@@ -8,7 +8,6 @@ that says so; that between faults nobody sees one; that memory and descriptors s
   bench_soak.py [--minutes 30] [--rate 28] [--slots 10] [--service-ms 500] [--seed N] [--json]
 
 rate: fresh upstream calls a second; slots and service-ms are of each of the two upstreams (defaults: 28 of 40 = 70 %). Exit status 1 when a must is not met."""
-import argparse
 import asyncio
 import collections
 import itertools
@@ -19,7 +18,7 @@ import statistics
 import sys
 import time
 
-from load_rig import Client, Programs, Rows, Upstream, answer_of, door_question, get, percentile, question, until_ready
+from load_rig import Client, Programs, Upstream, answer_of, bench_main, door_question, get, percentile, question, until_ready
 from machine import cpu_s, fds, free_port, rss_mb
 
 PATIENCE_S, GRACE_S, QUIET_S, BACKLOG_S = 60, 4, 14, 20
@@ -367,19 +366,5 @@ async def measure(o, rows):
     tell(rows, soak, rest_s, cpu, fds_then, fds_now)
 
 
-def main():
-    p = argparse.ArgumentParser()
-    p.add_argument("--minutes", type=float, default=30)
-    p.add_argument("--rate", type=float, default=28)
-    p.add_argument("--slots", type=int, default=10)
-    p.add_argument("--service-ms", type=int, default=500)
-    p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--json", action="store_true")
-    o = p.parse_args()
-    rows = Rows(o.json)
-    asyncio.run(measure(o, rows))
-    return rows.verdict()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(bench_main(measure, minutes=30.0, rate=28.0, slots=10, service_ms=500, seed=1))

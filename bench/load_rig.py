@@ -1,6 +1,7 @@
 """What bench_overload.py and bench_soak.py share, all in one asyncio loop: an upstream of a fixed capacity that can be made to fail in every
 way, a client that reads replies to the byte, programs started and ended by pid, rows of must and seen. Every question carries an id that
 its answer repeats piece by piece, so lost, doubled and mixed-up replies are seen. Standard library only, loopback only."""
+import argparse
 import asyncio
 import collections
 import contextlib
@@ -383,3 +384,15 @@ class Rows:
 def percentile(values, share):
     values = sorted(values)
     return values[min(len(values) - 1, int(len(values) * share))] if values else 0.0
+
+
+def bench_main(measure, **options):
+    """Runs measure(o, rows) with the options of the command line (their names and defaults are given here) and --json; the exit status."""
+    p = argparse.ArgumentParser()
+    for name, preset in options.items():
+        p.add_argument("--" + name.replace("_", "-"), type=type(preset), default=preset)
+    p.add_argument("--json", action="store_true")
+    o = p.parse_args()
+    rows = Rows(o.json)
+    asyncio.run(measure(o, rows))
+    return rows.verdict()
