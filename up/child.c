@@ -133,20 +133,23 @@ bool child_ended(struct child *c, pid_t pid, int status)
     return true;
 }
 
-void child_stop(struct child *c)
+void child_keep_down(struct child *c)
 {
     if (!c) return;
     c->stopping = true;
     loop_timer_stop(c->again);
-    if (c->pid) kill(c->pid, SIGTERM);
+}
+
+void child_stop(struct child *c)
+{
+    child_keep_down(c);
+    if (c && c->pid) kill(c->pid, SIGTERM);
 }
 
 void child_kill(struct child *c)
 {
-    if (!c) return;
-    c->stopping = true;
-    loop_timer_stop(c->again);
-    if (c->pid) kill(c->pid, SIGKILL);
+    child_keep_down(c);
+    if (c && c->pid) kill(c->pid, SIGKILL);
 }
 
 bool child_running(const struct child *c)

@@ -21,8 +21,9 @@ void child_free(struct child *c);
 MUST enum err child_start(struct child *c, struct errmsg *e);
 /* The supervisor reaped pid; true when it was this child (which then restarts itself unless it was asked to stop). */
 bool child_ended(struct child *c, pid_t pid, int status);
-void child_stop(struct child *c); /* TERM */
-void child_kill(struct child *c); /* KILL */
+void child_keep_down(struct child *c); /* if it ends, it is not started again; NULL is fine */
+void child_stop(struct child *c);      /* TERM */
+void child_kill(struct child *c);      /* KILL */
 bool child_running(const struct child *c);
 const char *child_name(const struct child *c);
 int child_restarts(const struct child *c);

@@ -24,7 +24,7 @@
 enum {
     POLL_MS = 200,
     READY_LIMIT_MS = 180000,
-    STOP_LIMIT_MS = 10000,
+    STOP_LIMIT_MS = 15000, /* of each part; the gateway's drain_ms is 10 s unless set */
     SAY_EVERY_MS = 2000,
     RESTARTS_MAX = 3
 };
@@ -36,6 +36,7 @@ struct up {
     struct child *children[UP_CHILDREN];
     struct arena *text;
     struct loop_timer *poll, *stop_limit;
+    struct child *ending; /* the one that was asked to; NULL = none yet */
     struct buf body;
     struct http_origin gateway;
     int status; /* of the last reply */
@@ -60,22 +61,31 @@ static void say(const char *fmt, ...)
         return; /* nobody listens any more: not our failure */
 }
 
-/* --- ending */
+/* --- ending: one part after the other, so that Redis is the last and is asked too */
+static struct child *last_running(const struct up *u)
+{
+    for (int i = UP_CHILDREN - 1; i >= 0; i--)
+        if (child_running(u->children[i])) return u->children[i];
+    return NULL;
+}
+
 static void stop_next(struct up *u)
 {
-    for (int i = UP_CHILDREN - 1; i >= 0; i--) {
-        if (!child_running(u->children[i])) continue;
-        child_stop(u->children[i]);
-        return;
-    }
-    loop_stop(u->loop);
+    struct child *c = last_running(u);
+    if (!c) return loop_stop(u->loop);
+    if (c == u->ending) return; /* it was another one that ended */
+    u->ending = c;
+    child_stop(c);
+    loop_timer_arm(u->stop_limit, STOP_LIMIT_MS);
 }
 
 static void stop_hard(void *arg)
 {
     struct up *u = arg;
-    for (int i = 0; i < UP_CHILDREN; i++)
-        if (child_running(u->children[i])) child_kill(u->children[i]);
+    struct child *c = last_running(u);
+    if (!c) return;
+    say("%s has not ended by itself and is ended at once\n", child_name(c));
+    child_kill(c);
 }
 
 static void stop_all(struct up *u, int exit_status)
@@ -84,7 +94,8 @@ static void stop_all(struct up *u, int exit_status)
     u->stopping = true;
     u->exit_status = exit_status;
     loop_timer_stop(u->poll);
-    loop_timer_arm(u->stop_limit, STOP_LIMIT_MS);
+    for (int i = 0; i < UP_CHILDREN; i++)
+        child_keep_down(u->children[i]);
     stop_next(u);
 }
 
@@ -92,6 +103,7 @@ static void on_signal(void *arg, int signo)
 {
     struct up *u = arg;
     if (signo != SIGCHLD) {
+        if (u->stopping && signo != SIGHUP) return stop_hard(u); /* asked again: no patience */
         if (!u->stopping) say("stopping\n");
         stop_all(u, u->ready ? 0 : 1);
         return;

@@ -12,7 +12,7 @@ import threading
 import time
 import unittest
 
-from tests.integration.rig import BIN, DATA, ask, call, free_port, is_ready
+from tests.integration.rig import BIN, DATA, ROOT, ask, call, free_port, is_ready
 
 CHAT, EMBED = os.path.join(DATA, "tiny-llama-mixed.gguf"), os.path.join(DATA, "tiny-bert.gguf")
 
@@ -121,6 +121,30 @@ class Up(unittest.TestCase):
             t.join(60)
         self.assertTrue(back, f"{part} did not come back")
         self.assertEqual((odd, slow), ([], []))
+
+    def test_a_part_that_does_not_end_is_ended_at_the_second_asking_and_the_others_in_order(self):
+        pid = self.detached()
+        gateway = children(pid)["gateway"]
+        os.kill(gateway, signal.SIGSTOP)                # hangs
+        os.kill(pid, signal.SIGTERM)
+        time.sleep(1)
+        self.assertEqual(sorted(children(pid)), ["engine", "gateway", "redis"])
+        os.kill(pid, signal.SIGTERM)
+        self.assertTrue(self.wait(lambda: not os.path.exists(f"/proc/{pid}"), 8), "did not end")
+        with open(os.path.join(self.data, "logs", "redis.log"), encoding="utf8") as f:
+            self.assertIn("Received SIGTERM", f.read())
+        with open(os.path.join(self.data, "logs", "up.log"), encoding="utf8") as f:
+            self.assertIn("gateway has not ended by itself", f.read())
+
+    def test_a_process_number_left_behind_by_a_crash_is_not_signalled(self):
+        other = subprocess.Popen(["sleep", "60"])
+        self.addCleanup(lambda: (other.kill(), other.wait()))
+        for name, text in (("deja.pid", f"{other.pid}\n"), ("deja.lock", "")):
+            with open(os.path.join(self.data, name), "w", encoding="ascii") as f:
+                f.write(text)
+        r = subprocess.run([os.path.join(ROOT, "dev"), "down", "--data", self.data], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=30, check=False)
+        self.assertEqual((r.returncode, b"not running any more" in r.stdout), (0, True), r.stdout)
+        self.assertIsNone(other.poll())
 
     def test_one_of_two_engines_may_compute_prompts_for_the_other(self):
         self.refused("prefill_engines", *self.command("--engines", "2", "--prefill-engines", "2"))
