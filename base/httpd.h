@@ -58,6 +58,8 @@ struct str http_req_query(const struct http_req *r); /* without '?' */
 struct str http_req_target(
     const struct http_req *r); /* path and query; scheme and host of an absolute one are gone */
 struct str http_req_body(const struct http_req *r);
+/* The body, the caller's from here on (buf_fini), for whoever reads it on another thread; http_req_body is empty afterwards. */
+struct buf http_req_take_body(struct http_req *r);
 /* First of that name, empty when absent (p NULL). */
 struct str http_req_header(const struct http_req *r, const char *name);
 int http_req_n_headers(const struct http_req *r);

@@ -100,6 +100,12 @@ struct str http_req_body(const struct http_req *r)
 {
     return buf_view(&r->conn->body);
 }
+struct buf http_req_take_body(struct http_req *r)
+{
+    struct buf body = r->conn->body;
+    buf_init(&r->conn->body, body.max);
+    return body;
+}
 uint64_t http_req_started_us(const struct http_req *r)
 {
     return r->conn->started_us;

@@ -431,6 +431,7 @@ void server_close(struct server *s)
     if (s->client) http_client_free(s->client);
     if (s->tick) loop_timer_free(s->tick);
     workers_free(s->workers);
+    s->workers = NULL; /* exchanges that end later clean up themselves */
     workers_free(s->embed_workers);
     kv_close(s);
     engine_close(s->engine);

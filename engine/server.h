@@ -136,6 +136,8 @@ struct exchange {
     struct http_req *http; /* NULL once answered or gone */
     enum openai_kind kind;
     bool has_request;
+    bool long_body;         /* read on a worker, and taken apart there */
+    struct buf body, reply; /* of a long request until it is read; an answer that a worker wrote */
     struct openai_request request;
     char id[64];
     int64_t created_s;
@@ -188,7 +190,6 @@ void exchange_finished(struct exchange *x); /* answered: the http request is dea
 
 /* server_prompt.c: fills x->prompts, or x->error. Loop or worker; touches only the exchange and immutable parts of the server. */
 void prompt_prepare(struct exchange *x);
-size_t prompt_bytes(const struct exchange *x);
 /* A prompt as "echo" gives it back: its text as it came, or what its token ids mean. */
 void prompt_echo(const struct exchange *x, int prompt, struct buf *out);
 

@@ -7,17 +7,7 @@
 #include "engine/model/encoder.h"
 #include "engine/server.h"
 
-enum { TEXTS_MAX = 4096 };
-
-static void run(void *arg)
-{
-    struct exchange *x = arg;
-    encoder_embed(x->server->encoder, x->texts, x->n_texts, x->vectors, x->vector_status);
-    for (int i = 0; i < x->n_texts; i++) {
-        int unknown;
-        x->prompt_tokens += encoder_count_tokens(x->server->encoder, x->texts[i], &unknown);
-    }
-}
+enum { TEXTS_MAX = 4096, REPLY_BYTES_MAX = 512 << 20 };
 
 static void write_vector(const struct exchange *x, const float *v, int dim, struct buf *out)
 {
@@ -54,33 +44,47 @@ static bool check_texts(struct exchange *x)
     return true;
 }
 
+static void write_reply(struct exchange *x, struct buf *out)
+{
+    int dim = encoder_dim(x->server->encoder);
+    buf_z(out, "{\"object\":\"list\",\"data\":[");
+    for (int i = 0; i < x->n_texts; i++) {
+        buf_printf(out, "%s{\"object\":\"embedding\",\"index\":%d,\"embedding\":", i ? "," : "", i);
+        write_vector(x, x->vectors + (size_t)i * (size_t)dim, dim, out);
+        buf_char(out, '}');
+    }
+    buf_z(out, "],\"model\":");
+    json_write_string(out, str_of(x->server->embed_name));
+    buf_printf(out, ",\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld}}",
+               (long long)x->prompt_tokens, (long long)x->prompt_tokens);
+    if (buf_failed(out))
+        openai_error_set(&x->error, 500, "server_error", "", "",
+                         "the answer is too large to be sent");
+}
+
+static void run(void *arg)
+{
+    struct exchange *x = arg;
+    encoder_embed(x->server->encoder, x->texts, x->n_texts, x->vectors, x->vector_status);
+    for (int i = 0; i < x->n_texts; i++) {
+        int unknown;
+        x->prompt_tokens += encoder_count_tokens(x->server->encoder, x->texts[i], &unknown);
+    }
+    if (check_texts(x)) write_reply(x, &x->reply);
+}
+
 static void done(void *arg, bool cancelled)
 {
     struct exchange *x = arg;
-    struct buf b;
     x->on_worker = false;
     if (cancelled)
         openai_error_set(&x->error, 503, "server_error", "", "unavailable",
                          "the server is shutting down");
-    if (x->http && !x->error.status && check_texts(x)) {
-        int dim = encoder_dim(x->server->encoder);
-        buf_init(&b, 512u << 20);
-        buf_z(&b, "{\"object\":\"list\",\"data\":[");
-        for (int i = 0; i < x->n_texts; i++) {
-            buf_printf(&b, "%s{\"object\":\"embedding\",\"index\":%d,\"embedding\":", i ? "," : "",
-                       i);
-            write_vector(x, x->vectors + (size_t)i * (size_t)dim, dim, &b);
-            buf_char(&b, '}');
-        }
-        buf_z(&b, "],\"model\":");
-        json_write_string(&b, str_of(x->server->embed_name));
-        buf_printf(&b, ",\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld}}",
-                   (long long)x->prompt_tokens, (long long)x->prompt_tokens);
-        http_send(x->http, 200, "application/json", buf_view(&b));
-        exchange_finished(x);
-        buf_fini(&b);
-    } else if (x->http) {
+    if (x->http && x->error.status) {
         exchange_refuse(x);
+    } else if (x->http) {
+        http_send(x->http, 200, "application/json", buf_view(&x->reply));
+        exchange_finished(x);
     }
     exchange_maybe_free(x);
 }
@@ -133,6 +137,7 @@ void embed_start(struct exchange *x)
         exchange_refuse(x);
         return;
     }
+    buf_init(&x->reply, REPLY_BYTES_MAX);
     x->on_worker = true;
     if (workers_submit(x->server->embed_workers, x->server->loop, run, done, x) == OK) return;
     x->on_worker = false;

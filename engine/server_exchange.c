@@ -20,6 +20,31 @@ static void link_in(struct exchange *x)
     s->n_exchanges++;
 }
 
+static void fini_run(void *arg)
+{
+    openai_request_fini(arg);
+}
+
+static void fini_done(void *arg, bool cancelled)
+{
+    if (cancelled) openai_request_fini(arg);
+    mem_free(arg);
+}
+
+/* The values of a long body are many: taking them apart is a worker's, too. */
+static void discard_request(struct exchange *x)
+{
+    struct server *s = x->server;
+    if (!x->has_request) return;
+    if (x->long_body && s->workers) {
+        struct openai_request *r = xmalloc(sizeof *r);
+        *r = x->request;
+        if (workers_submit(s->workers, s->loop, fini_run, fini_done, r) == OK) return;
+        mem_free(r);
+    }
+    openai_request_fini(&x->request);
+}
+
 static void free_exchange(struct exchange *x)
 {
     struct server *s = x->server;
@@ -40,7 +65,9 @@ static void free_exchange(struct exchange *x)
         token_list_fini(&x->prompts[i]);
     token_list_fini(&x->expected);
     grammar_unref(x->grammar);
-    if (x->has_request) openai_request_fini(&x->request);
+    discard_request(x);
+    buf_fini(&x->body);
+    buf_fini(&x->reply);
     mem_free(x->vectors);
     mem_free(x->vector_status);
     mem_free(x->texts);
@@ -106,22 +133,6 @@ static void submit(struct exchange *x)
     submit_now(x);
 }
 
-static void prepare_run(void *arg)
-{
-    prompt_prepare(arg);
-}
-
-static void prepare_done(void *arg, bool cancelled)
-{
-    struct exchange *x = arg;
-    x->on_worker = false;
-    if (cancelled)
-        openai_error_set(&x->error, 503, "server_error", "", "unavailable",
-                         "the server is shutting down");
-    submit(x);
-    exchange_maybe_free(x);
-}
-
 /* Also picks the adapter of that name. */
 static bool model_known(struct exchange *x)
 {
@@ -152,20 +163,78 @@ static void read_trusted_headers(struct exchange *x)
     fetch_read_hint(x, http_req_header(x->http, "x-deja-prefill"));
 }
 
-static void start_generation(struct exchange *x)
+/* Fills x->request, or x->error. Loop or worker; touches only the exchange and what is immutable. */
+static void read_request(struct exchange *x, struct str body)
 {
-    bool inline_now = prompt_bytes(x) <= SERVER_INLINE_BYTES && !form_needed(x);
-    if (!inline_now) {
-        x->on_worker = true;
-        if (workers_submit(x->server->workers, x->server->loop, prepare_run, prepare_done, x) == OK)
-            return;
-        x->on_worker = false;
-        openai_error_set(&x->error, 429, "rate_limit_error", "", "queue_full",
-                         "too many long prompts are being read");
-    } else {
-        prompt_prepare(x);
+    const struct server *s = x->server;
+    if (openai_parse(&x->request, x->kind, body, OPENAI_ENGINE, &x->error) != OK) {
+        if (!x->error.status)
+            openai_error_set(&x->error, 400, "invalid_request_error", "", "",
+                             "the request cannot be read");
+        return;
     }
-    submit(x);
+    x->has_request = true;
+    x->calls_on =
+        x->kind == OPENAI_CHAT && x->request.tools && x->request.tool_choice != OPENAI_TOOLS_NONE;
+    if (!model_known(x))
+        openai_error_set(&x->error, 404, "invalid_request_error", "model", "model_not_found",
+                         "no such model; this server has \"%s\"",
+                         x->kind == OPENAI_EMBEDDING ? s->embed_name : s->model_name);
+}
+
+static void prepare_run(void *arg)
+{
+    struct exchange *x = arg;
+    if (x->long_body) read_request(x, buf_view(&x->body));
+    buf_fini(&x->body);
+    if (!x->error.status && x->kind != OPENAI_EMBEDDING) prompt_prepare(x);
+}
+
+/* x->request is read, and its prompts are ids, or x->error says what is wrong. */
+static void go_on_prepared(struct exchange *x)
+{
+    if (!x->http) return;
+    if (x->error.status)
+        exchange_refuse(x);
+    else if (x->kind == OPENAI_EMBEDDING)
+        embed_start(x);
+    else
+        submit(x);
+}
+
+static void prepare_done(void *arg, bool cancelled)
+{
+    struct exchange *x = arg;
+    x->on_worker = false;
+    if (cancelled)
+        openai_error_set(&x->error, 503, "server_error", "", "unavailable",
+                         "the server is shutting down");
+    go_on_prepared(x);
+    exchange_maybe_free(x);
+}
+
+/* On the loop when that is short, else on a worker. */
+static void prepare(struct exchange *x)
+{
+    x->long_body = http_req_body(x->http).n > SERVER_INLINE_BYTES;
+    if (x->long_body)
+        x->body = http_req_take_body(x->http);
+    else
+        read_request(x, http_req_body(x->http));
+    bool short_work =
+        !x->long_body && (x->error.status || x->kind == OPENAI_EMBEDDING || !form_needed(x));
+    if (short_work) {
+        prepare_run(x);
+        go_on_prepared(x);
+        return;
+    }
+    x->on_worker = true;
+    if (workers_submit(x->server->workers, x->server->loop, prepare_run, prepare_done, x) == OK)
+        return;
+    x->on_worker = false;
+    openai_error_set(&x->error, 429, "rate_limit_error", "", "queue_full",
+                     "too many long prompts are being read");
+    exchange_refuse(x);
 }
 
 void exchange_start(struct server *s, struct http_req *r, enum openai_kind kind)
@@ -188,27 +257,8 @@ void exchange_start(struct server *s, struct http_req *r, enum openai_kind kind)
              hex);
     link_in(x);
     http_req_on_gone(r, on_gone, x);
-    if (openai_parse(&x->request, kind, http_req_body(r), OPENAI_ENGINE, &x->error) != OK) {
-        if (!x->error.status)
-            openai_error_set(&x->error, 400, "invalid_request_error", "", "",
-                             "the request cannot be read");
-        exchange_refuse(x);
-    } else {
-        x->has_request = true;
-        x->calls_on =
-            kind == OPENAI_CHAT && x->request.tools && x->request.tool_choice != OPENAI_TOOLS_NONE;
-        read_trusted_headers(x);
-        if (!model_known(x)) {
-            openai_error_set(&x->error, 404, "invalid_request_error", "model", "model_not_found",
-                             "no such model; this server has \"%s\"",
-                             kind == OPENAI_EMBEDDING ? s->embed_name : s->model_name);
-            exchange_refuse(x);
-        } else if (kind == OPENAI_EMBEDDING) {
-            embed_start(x);
-        } else {
-            start_generation(x);
-        }
-    }
+    read_trusted_headers(x);
+    prepare(x);
     exchange_maybe_free(x);
 }
 

@@ -139,52 +139,106 @@ void ops_metrics(struct server *s, struct http_req *r)
     buf_fini(&b);
 }
 
-/* --- tokenize, detokenize: the shapes of vLLM's endpoints of these names */
+/* --- tokenize, detokenize: the shapes of vLLM's endpoints of these names. Long ones are read, worked on and written on a worker; the
+ * loop only sends what came of it. */
+enum { REPLY_BYTES_MAX = 400 << 20 /* a byte of a text becomes six at most */ };
+
 struct token_job {
     struct server *s;
     struct http_req *r; /* NULL: the client left */
-    json_t *body;
-    struct token_list list;
-    bool add_special;
+    struct buf body;    /* of the request, when it is read on a worker */
+    struct buf reply;
+    struct openai_error error; /* status 0 = none */
+    void (*work)(struct token_job *j, const json_t *body);
 };
 
-static void refuse_text(struct server *s, struct http_req *r, const char *param, const char *why)
+static void refuse_job(struct token_job *j, const char *param, const char *why)
 {
-    struct openai_error e = {0};
-    openai_error_set(&e, 400, "invalid_request_error", param, "", "%s", why);
-    server_refuse(s, r, &e);
+    openai_error_set(&j->error, 400, "invalid_request_error", param, "", "%s", why);
 }
 
-static void job_free(struct token_job *j)
+static void tokenize(struct token_job *j, const json_t *body)
 {
-    json_decref(j->body);
-    token_list_fini(&j->list);
-    mem_free(j);
-}
-
-static void tokenize_run(void *arg)
-{
-    struct token_job *j = arg;
-    tokenizer_encode(j->s->tokenizer, json_member_str(j->body, "prompt"),
-                     j->add_special ? TOKENIZE_ADD_SPECIAL : 0, &j->list);
-}
-
-static void tokenize_done(void *arg, bool cancelled)
-{
-    struct token_job *j = arg;
-    struct buf b;
-    if (j->r && (cancelled || j->list.failed)) {
-        refuse_text(j->s, j->r, "prompt", "the text is too long");
-    } else if (j->r) {
-        buf_init(&b, 64 << 20);
-        buf_printf(&b, "{\"count\":%zu,\"max_model_len\":%d,\"tokens\":[", j->list.n,
-                   engine_max_len(j->s->engine));
-        for (size_t i = 0; i < j->list.n; i++)
-            buf_printf(&b, "%s%d", i ? "," : "", j->list.ids[i]);
-        buf_z(&b, "]}");
-        send_json(j->r, 200, &b);
+    bool bare = json_is_false(json_object_get(body, "add_special_tokens"));
+    struct str prompt = json_member_str(body, "prompt");
+    if (!prompt.p) {
+        refuse_job(j, "prompt", "prompt: expected a string");
+        return;
     }
-    job_free(j);
+    struct token_list l;
+    token_list_init(&l, 32 << 20);
+    tokenizer_encode(j->s->tokenizer, prompt, bare ? 0 : TOKENIZE_ADD_SPECIAL, &l);
+    buf_printf(&j->reply, "{\"count\":%zu,\"max_model_len\":%d,\"tokens\":[", l.n,
+               engine_max_len(j->s->engine));
+    for (size_t i = 0; i < l.n; i++) {
+        if (i) buf_char(&j->reply, ',');
+        buf_u64(&j->reply, (uint64_t)l.ids[i]);
+    }
+    buf_z(&j->reply, "]}");
+    if (l.failed || buf_failed(&j->reply)) refuse_job(j, "prompt", "the text is too long");
+    token_list_fini(&l);
+}
+
+static void detokenize(struct token_job *j, const json_t *body)
+{
+    const json_t *tokens = json_object_get(body, "tokens"), *v;
+    struct buf text;
+    size_t i;
+    const char *wrong = json_is_array(tokens) ? NULL : "tokens: expected an array of token ids";
+    buf_init(&text, 64 << 20);
+    json_array_foreach(tokens, i, v)
+    {
+        json_int_t id = json_is_integer(v) ? json_integer_value(v) : -1;
+        if (id < 0 || id >= tokenizer_size(j->s->tokenizer)) {
+            wrong = "tokens: an id is outside the vocabulary";
+            break;
+        }
+        buf_str(&text, tokenizer_bytes(j->s->tokenizer, (int32_t)id, true));
+    }
+    if (!wrong && buf_failed(&text)) wrong = "tokens: their text is over 64 MiB";
+    if (!wrong) {
+        buf_z(&j->reply, "{\"prompt\":");
+        json_write_string(&j->reply, buf_view(&text));
+        buf_char(&j->reply, '}');
+        if (buf_failed(&j->reply)) wrong = "tokens: no memory for their text";
+    }
+    if (wrong) refuse_job(j, "tokens", wrong);
+    buf_fini(&text);
+}
+
+static void work(struct token_job *j, struct str text)
+{
+    json_t *body = NULL;
+    struct errmsg e = {0};
+    if (json_parse(text, 0, &body, &e))
+        refuse_job(j, "", e.text);
+    else if (!json_is_object(body))
+        refuse_job(j, "", "the body is not an object");
+    else
+        j->work(j, body);
+    json_decref(body);
+}
+
+static void job_run(void *arg)
+{
+    struct token_job *j = arg;
+    work(j, buf_view(&j->body));
+    buf_fini(&j->body);
+}
+
+static void job_done(void *arg, bool cancelled)
+{
+    struct token_job *j = arg;
+    if (cancelled)
+        openai_error_set(&j->error, 503, "server_error", "", "unavailable",
+                         "the server is shutting down");
+    if (j->r && j->error.status)
+        server_refuse(j->s, j->r, &j->error);
+    else if (j->r)
+        http_send(j->r, 200, "application/json", buf_view(&j->reply));
+    buf_fini(&j->body);
+    buf_fini(&j->reply);
+    mem_free(j);
 }
 
 static void job_gone(void *arg)
@@ -192,79 +246,32 @@ static void job_gone(void *arg)
     ((struct token_job *)arg)->r = NULL;
 }
 
-static json_t *body_object(struct server *s, struct http_req *r)
+static void job_start(struct server *s, struct http_req *r,
+                      void (*work_of)(struct token_job *j, const json_t *body))
 {
-    json_t *body;
-    struct errmsg e = {0};
-    if (json_parse(http_req_body(r), 0, &body, &e)) {
-        refuse_text(s, r, "", e.text);
-        return NULL;
+    struct token_job *j = xcalloc(1, sizeof *j);
+    *j = (struct token_job){.s = s, .r = r, .work = work_of};
+    buf_init(&j->reply, REPLY_BYTES_MAX);
+    if (http_req_body(r).n <= SERVER_INLINE_BYTES) {
+        work(j, http_req_body(r));
+        job_done(j, false);
+        return;
     }
-    if (json_is_object(body)) return body;
-    json_decref(body);
-    refuse_text(s, r, "", "the body is not an object");
-    return NULL;
+    j->body = http_req_take_body(r);
+    http_req_on_gone(r, job_gone, j);
+    if (workers_submit(s->workers, s->loop, job_run, job_done, j) == OK) return;
+    openai_error_set(&j->error, 429, "rate_limit_error", "", "queue_full",
+                     "too many long texts are being read");
+    http_req_on_gone(r, NULL, NULL);
+    job_done(j, false);
 }
 
 void ops_tokenize(struct server *s, struct http_req *r)
 {
-    json_t *body = body_object(s, r);
-    if (!body) return;
-    if (!json_is_string(json_object_get(body, "prompt"))) {
-        json_decref(body);
-        refuse_text(s, r, "prompt", "prompt: expected a string");
-        return;
-    }
-    struct token_job *j = xcalloc(1, sizeof *j);
-    *j = (struct token_job){.s = s,
-                            .r = r,
-                            .body = body,
-                            .add_special =
-                                !json_is_false(json_object_get(body, "add_special_tokens"))};
-    token_list_init(&j->list, 32 << 20);
-    if (http_req_body(r).n <= SERVER_INLINE_BYTES) {
-        tokenize_run(j);
-        tokenize_done(j, false);
-        return;
-    }
-    http_req_on_gone(r, job_gone, j);
-    if (workers_submit(s->workers, s->loop, tokenize_run, tokenize_done, j) == OK) return;
-    struct openai_error e = {0};
-    openai_error_set(&e, 429, "rate_limit_error", "", "queue_full",
-                     "too many long texts are being read");
-    http_req_on_gone(r, NULL, NULL);
-    server_refuse(s, r, &e);
-    job_free(j);
+    job_start(s, r, tokenize);
 }
 
 void ops_detokenize(struct server *s, struct http_req *r)
 {
-    json_t *body = body_object(s, r), *v;
-    if (!body) return;
-    const json_t *tokens = json_object_get(body, "tokens");
-    struct buf text, out;
-    size_t i;
-    const char *wrong = json_is_array(tokens) ? NULL : "tokens: expected an array of token ids";
-    buf_init(&text, 64 << 20);
-    json_array_foreach(tokens, i, v)
-    {
-        json_int_t id = json_is_integer(v) ? json_integer_value(v) : -1;
-        if (id < 0 || id >= tokenizer_size(s->tokenizer)) {
-            wrong = "tokens: an id is outside the vocabulary";
-            break;
-        }
-        buf_str(&text, tokenizer_bytes(s->tokenizer, (int32_t)id, true));
-    }
-    json_decref(body);
-    if (!wrong && buf_failed(&text)) wrong = "tokens: their text is over 64 MiB";
-    if (wrong) {
-        refuse_text(s, r, "tokens", wrong);
-    } else {
-        buf_init(&out, 400u << 20); /* a byte becomes six at most */
-        buf_z(&out, "{\"prompt\":");
-        json_write_string(&out, buf_view(&text));
-        buf_char(&out, '}');
-        send_json(r, 200, &out);
-    }
-    buf_fini(&text);
+    job_start(s, r, detokenize);
 }

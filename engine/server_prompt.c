@@ -106,11 +106,6 @@ void prompt_echo(const struct exchange *x, int prompt, struct buf *out)
         buf_str(out, tokenizer_bytes(x->server->tokenizer, l->ids[i], true));
 }
 
-size_t prompt_bytes(const struct exchange *x)
-{
-    return x->http ? http_req_body(x->http).n : 0;
-}
-
 /* "prediction": {"type": "content", "content": text or text parts}, as in the API: where guesses come from, never what is said. */
 static void prepare_prediction(struct exchange *x)
 {

@@ -63,6 +63,7 @@ int speculator_nodes_max(int n_max, int branches)
 
 struct drafts *drafts_new(const int32_t *expected, int n_expected)
 {
+    if (n_expected > LOOKUP_SCAN_MAX) n_expected = LOOKUP_SCAN_MAX; /* an answer begins with it */
     struct drafts *d = try_calloc(1, sizeof *d + (size_t)n_expected * sizeof *expected);
     if (!d) return NULL;
     d->n_expected = n_expected;

@@ -27,7 +27,8 @@ int speculator_nodes_max(int n_max, int branches);
 struct speculator *speculator_new(const struct speculator_options *o); /* never NULL */
 void speculator_free(struct speculator *s);
 
-/* What is remembered of one choice. expected[n_expected] (copied, may be empty) is the text a client foresees. NULL: no memory. */
+/* What is remembered of one choice. expected[n_expected] (copied, may be empty) is the text a client foresees; of a longer one the first
+ * LOOKUP_SCAN_MAX tokens count, since an answer begins with them. NULL: no memory. */
 struct drafts;
 struct drafts *drafts_new(const int32_t *expected, int n_expected);
 void drafts_free(struct drafts *d); /* NULL is fine */

@@ -231,6 +231,26 @@ class EngineServer(unittest.TestCase):
             self.assertEqual(error["code"], "context_length_exceeded")
             self.assertRegex(error["message"], r"\d+ tokens .* 64 tokens: at most 63")
 
+    def test_what_is_long_is_read_and_written_beside_the_loop(self):
+        many = [i % 200 for i in range(1200000)]
+        for path, body in (("/tokenize", {"prompt": "word " * 400000}), ("/tokenize", {"prompt": "x", "more": many}), ("/detokenize", {"tokens": many}),
+                           (TEXT, {"model": "tiny", "prompt": many}), (CHAT, {"model": "tiny", "messages": user("x"), "more": many, "max_tokens": 1})):
+            data = json.dumps(body, separators=(",", ":")).encode()
+            with socket.create_connection(("127.0.0.1", self.port)) as long, socket.create_connection(("127.0.0.1", self.port)) as other:
+                long.settimeout(120)
+                long.sendall(b"POST " + path.encode() + b" HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(data) + data[:-1])
+                other.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+                self.assertIn(b"200 OK", other.recv(4096))     # all but the last byte has been taken in by now
+                long.sendall(data[-1:])
+                time.sleep(0.01)
+                other.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+                self.assertIn(b"200 OK", other.recv(4096))
+                long.setblocking(False)
+                with self.assertRaises(BlockingIOError, msg=path):  # its answer took longer than the other's, which came later
+                    long.recv(1)
+                long.settimeout(120)
+                self.assertRegex(long.recv(4096), rb"^HTTP/1.1 (200|400) ")
+
     # --- cancelling
     def leave(self, body):
         s = socket.create_connection(("127.0.0.1", self.port))

@@ -7,6 +7,7 @@
 #include "engine/speculate/gain.h"
 #include "engine/speculate/grow.h"
 #include "engine/speculate/lookup.h"
+#include "engine/speculate/speculator.h"
 #include "tests/check.h"
 
 static int look(const int32_t *t, int n, struct lookup_text expected, struct lookup_path *out,
@@ -292,6 +293,30 @@ TEST(costs_between_seen_ones_are_read_off_the_line)
     step_cost_learn(&c, 20, 150);
     CHECK_NEAR(step_cost_of(&c, 6), 150, 1e-9); /* fewer rows cost no more: it was disturbed */
     CHECK_NEAR(step_cost_of(&c, 2), 100, 1e-9);
+}
+
+/* An answer begins as the prediction does, so a prediction that is too long is known by its beginning. */
+TEST(a_long_prediction_is_followed_from_its_beginning)
+{
+    struct speculator_options o = {.n_max = 4, .branches = 1, .always = true};
+    struct speculator *s = speculator_new(&o);
+    int n = 3 * LOOKUP_SCAN_MAX;
+    int32_t *expected = xmalloc((size_t)n * sizeof *expected);
+    for (int i = 0; i < n; i++)
+        expected[i] = i;
+    struct drafts *d = drafts_new(expected, n);
+    static const int from[] = {0, 5000, LOOKUP_SCAN_MAX - 8};
+    for (int i = 0; i < 3; i++) {
+        struct speculator_step step = {1, 1};
+        struct draft draft;
+        speculator_draft(s, d, &step, (struct lookup_text){expected + from[i], 4}, 4, &draft);
+        REQUIRE(draft.n == 4);
+        for (int k = 0; k < 4; k++)
+            CHECK_INT(draft.token[k], from[i] + 4 + k);
+    }
+    drafts_free(d);
+    speculator_free(s);
+    mem_free(expected);
 }
 
 TEST_MAIN()
