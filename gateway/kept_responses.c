@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "gateway/admin_args.h"
@@ -93,7 +94,8 @@ void kept_responses_facts(struct exchange *x, struct door_facts *f)
 /* --- asking for one */
 /* An answer that another gateway told just now may be on its way to Redis: what is not there is asked for again. */
 static const int pauses_ms[] = {20, 80};
-enum { PAUSES = sizeof pauses_ms / sizeof *pauses_ms };
+/* A Redis that is away for a moment (restarted, or slow once) is waited for: without it the request is lost. */
+enum { PAUSES = sizeof pauses_ms / sizeof *pauses_ms, REDIS_AWAY_MS = 2000, REDIS_PAUSE_MS = 50 };
 
 struct asking {
     struct store_job job;
@@ -101,7 +103,9 @@ struct asking {
     char id[ID_BYTES + 1], most[24];
     struct loop_timer *timer;
     int pauses;
-    bool asked; /* a reply is to come */
+    uint64_t begun_ms;
+    bool changes; /* must not be done twice */
+    bool asked;   /* a reply is to come */
     void (*good)(struct exchange *x, const char *id, const struct redis_reply *reply);
 };
 
@@ -123,16 +127,32 @@ static bool is_none(enum err code, const struct redis_reply *reply)
            str_eqz(reply->items[0].text, "NO") && str_ends(reply->items[2].text, STR("_not_found"));
 }
 
+static bool may_come_back(const struct asking *a, enum err code)
+{
+    bool again =
+        code == ERR_UNAVAILABLE || (!a->changes && (code == ERR_TIMEOUT || code == ERR_CLOSED));
+    return again && clock_ms() - a->begun_ms < REDIS_AWAY_MS;
+}
+
 static void ask(void *arg);
+
+static void ask_after(struct asking *a, int ms)
+{
+    if (!a->timer) a->timer = loop_timer_new(a->job.x->gw->loop, ask, a);
+    loop_timer_arm(a->timer, (uint64_t)ms);
+}
 
 static void on_asked(void *arg, enum err code, const struct redis_reply *reply)
 {
     struct asking *a = arg;
     struct exchange *x = a->job.x;
     a->asked = false;
+    if (x && may_come_back(a, code)) {
+        ask_after(a, REDIS_PAUSE_MS);
+        return;
+    }
     if (x && is_none(code, reply) && a->pauses < PAUSES) {
-        if (!a->timer) a->timer = loop_timer_new(x->gw->loop, ask, a);
-        loop_timer_arm(a->timer, (uint64_t)pauses_ms[a->pauses++]);
+        ask_after(a, pauses_ms[a->pauses++]);
         return;
     }
     if (x) x->store_job = NULL;
@@ -152,12 +172,16 @@ static void ask(void *arg)
     store_call(x->gw->store, a->function, 3, args, on_asked, a);
 }
 
-static enum step begin_asking(struct exchange *x, const char *function, struct str id,
+static enum step begin_asking(struct exchange *x, const char *function, bool changes, struct str id,
                               void (*good)(struct exchange *x, const char *id,
                                            const struct redis_reply *reply))
 {
     struct asking *a = xcalloc(1, sizeof *a);
-    *a = (struct asking){.job = {.x = x, .gone = asking_gone}, .function = function, .good = good};
+    *a = (struct asking){.job = {.x = x, .gone = asking_gone},
+                         .function = function,
+                         .changes = changes,
+                         .begun_ms = clock_ms(),
+                         .good = good};
     str_copy(a->id, sizeof a->id, id);
     snprintf(a->most, sizeof a->most, "%zu", x->gw->o.body_bytes_max);
     x->store_job = &a->job;
@@ -246,11 +270,7 @@ enum step stage_previous(struct exchange *x)
         return refuse(x, 400, "previous_response_not_found",
                       "previous_response_id: there is no such response: expected the id of an "
                       "answer that was kept here, resp_ and 32 hexadecimal digits");
-    if (!store_usable(gw->store))
-        return refuse(x, 503, "redis_unavailable",
-                      "answers are kept in Redis, which does not answer at the moment: try again, "
-                      "or send the whole conversation in input");
-    return begin_asking(x, "deja_response_chain", id, go_on);
+    return begin_asking(x, "deja_response_chain", false, id, go_on);
 }
 
 /* --- GET, DELETE /v1/responses/{id} */
@@ -286,9 +306,6 @@ enum step kept_responses_start(struct exchange *x)
         return refuse(x, 503, "no_redis",
                       "answers are kept in Redis, and this gateway runs without it: start it with "
                       "--redis, or with --responses-keep no to leave them to the upstream");
-    if (!store_usable(gw->store))
-        return refuse(x, 503, "redis_unavailable",
-                      "answers are kept in Redis, which does not answer at the moment");
     if (!store_id_ok(id)) return reply_fault(x, FAULT_NOT_FOUND, ""), STEP_DONE;
     if (!get && !delete) return store_refuse_method(x, "GET, DELETE");
     if (get && wants_stream(x)) {
@@ -296,5 +313,5 @@ enum step kept_responses_start(struct exchange *x)
                       "stream: a kept answer is read whole here: leave stream out");
         return STEP_DONE;
     }
-    return begin_asking(x, get ? "deja_response_get" : "deja_response_delete", id, tell);
+    return begin_asking(x, get ? "deja_response_get" : "deja_response_delete", !get, id, tell);
 }

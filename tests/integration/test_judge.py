@@ -4,6 +4,7 @@ the truth of the FAQ files (tests/data)."""
 import json
 import math
 import os
+import random
 import re
 import subprocess
 import threading
@@ -148,6 +149,55 @@ class Judge(unittest.TestCase):
         again, same, hits, n = self.stream_twice(faqs("en", 80) + faqs("zh", 80), model(E5), judge_top=int(os.environ.get("DEJA_JUDGE_TOP", "16")))
         self.assertGreaterEqual(again, 0.95 * same)
         self.assertGreaterEqual(hits, 0.95 * n)
+
+    @unittest.skipUnless(model(E5) and os.environ.get("DEJA_JUDGE_MODEL_FILE"), "a long measurement: set DEJA_JUDGE_MODEL_FILE to a model of 1.5B or more")
+    def test_the_faq_twice_with_a_language_model_of_the_engine_as_judge(self):
+        """One wording drawn a question; DEJA_JUDGE_KNOBS holds more settings (`judge_yes=0.95 judge_top=3`), DEJA_JUDGE_WORDINGS how many are asked."""
+        rig, self.fake = Rig(), FakeUpstream()
+        self.rig = rig
+        self.addCleanup(self.fake.close)
+        self.addCleanup(rig.close)
+        rig.redis()
+        path = os.environ["DEJA_JUDGE_MODEL_FILE"]
+        rig.engine(path, seconds=300)
+        self.process = rig.gateway("--engine-url", f"http://127.0.0.1:{rig.engine_port}", "--upstream", self.fake.url, "--judge-model", os.path.basename(path)[:-5], "--redis",
+                                   rig.redis_url, "--embed-model", model(E5), "--admin-key", "k", "--cache-redis-deadline-ms", "1000",
+                                   "--cache-embed-deadline-ms", "5000")
+        knobs = {"judge": "yes", "judge_per_min": "6000", "judge_band": "1"}
+        knobs.update(x.split("=") for x in os.environ.get("DEJA_JUDGE_KNOBS", "").split())
+        for name, value in knobs.items():
+            fcall(rig, "deja_config_set", name, value)
+        groups = faqs("en", 80) + faqs("zh", 80)
+        entries = {g["id"]: self.seed(g["q"]) for g in groups}
+        self.fake.finish = "length"                            # so that nothing more is stored: a second hit is the judge's doing
+        draw = random.Random(1)
+        stream = [(g["id"], draw.choice(g["same"])) for g in groups]
+        draw.shuffle(stream)
+        del stream[int(os.environ.get("DEJA_JUDGE_WORDINGS", "160")):]
+
+        def idle(seconds=20):
+            seen = [-1, time.time()]
+
+            def quiet():
+                if self.counted("deja_judged_total") != seen[0]:
+                    seen[:] = [self.counted("deja_judged_total"), time.time()]
+                return time.time() - seen[1] > seconds
+            until(quiet, 7200)
+
+        def once():
+            told = {}
+            for i in range(0, len(stream), 20):
+                told.update({text: self.ask(text, model="m") for _, text in stream[i:i + 20]})
+                idle()                                         # the judge's queue is bounded
+                print(f"{len(told)} asked, {self.counted('deja_judged_total'):.0f} judged", flush=True)
+            right = [text for group, text in stream if told[text]["x-deja-cache"] == "semantic" and told[text]["x-deja-entry"] == entries[group]]
+            wrong = [(text, told[text]["x-deja-reason"]) for _, text in stream if told[text]["x-deja-cache"] == "semantic" and text not in right]
+            print(f"of {len(stream)}: {len(right)} right, {len(wrong)} wrong {wrong}; with {knobs}", flush=True)
+            return right, wrong
+        once()
+        right, wrong = once()
+        self.assertGreaterEqual(len(right), 0.4 * len(stream))
+        self.assertLessEqual(len(wrong), 0.02 * len(stream), wrong)
 
     def test_what_the_judge_is_told_and_how_it_is_asked(self):
         groups = faqs("en", 1)

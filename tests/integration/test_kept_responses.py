@@ -3,7 +3,10 @@ request is the whole conversation for cache and upstream; whoever else asks, or 
 binary with two gateways against a scripted upstream; the public Python client where it is installed."""
 import json
 import os
+import signal
 import subprocess
+import threading
+import time
 import unittest
 
 from tests.integration.fake_upstream import FakeUpstream
@@ -192,6 +195,22 @@ class Without(unittest.TestCase):
             until(lambda: not json.loads(call(rig.port, "POST", "/v1/responses", {"model": "m", "input": "during"})[2])["store"], 10)
             s, _, b = call(rig.port, "POST", "/v1/responses", {"model": "m", "input": "x", "previous_response_id": kept["id"]})
             self.assertEqual((s, json.loads(b)["error"]["code"]), (503, "redis_unavailable"), b)
+
+    def test_a_redis_that_is_away_for_a_moment_is_waited_for(self):
+        up = FakeUpstream()
+        self.addCleanup(up.close)
+        with Rig() as rig:
+            redis = rig.redis()
+            rig.gateway("--upstream", up.url, "--redis", rig.redis_url)
+            kept = json.loads(call(rig.port, "POST", "/v1/responses", {"model": "m", "input": "before"})[2])
+            until(lambda: call(rig.port, "GET", "/v1/responses/" + kept["id"])[0] == 200, 10)
+            for body in (None, {"model": "m", "input": "x", "previous_response_id": kept["id"]}):
+                redis.popen.send_signal(signal.SIGSTOP)
+                threading.Timer(0.7, redis.popen.send_signal, [signal.SIGCONT]).start()
+                began = time.time()
+                s, _, b = call(rig.port, "POST", "/v1/responses", body) if body else call(rig.port, "GET", "/v1/responses/" + kept["id"])
+                self.assertEqual(s, 200, b)
+                self.assertGreater(time.time() - began, 0.5)
 
     def test_while_redis_takes_no_writes_answers_are_read_and_gone_on_from_and_new_ones_say_they_are_not_kept(self):
         up = FakeUpstream()

@@ -28,7 +28,8 @@ TEST(a_full_stderr_drops_lines_counts_them_and_says_so_when_it_can)
     dup2(ends[1], STDERR_FILENO);
     alarm(20); /* a log that waits ends this program */
     for (int i = 0; i < LINES; i++)
-        log_info("test", "line %d of what nobody reads, %s", i, "long enough that a few thousand fill a pipe");
+        log_info("test", "line %d of what nobody reads, %s", i,
+                 "long enough that a few thousand fill a pipe");
     unsigned long long dropped = log_lines_dropped();
     CHECK(dropped > 0 && dropped < LINES);
     size_t n = drain(ends[0], text, sizeof text);
