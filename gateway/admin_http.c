@@ -153,27 +153,6 @@ static void send_json_text(struct admin_job *j, struct str text)
     buf_fini(&body);
 }
 
-/* What a setting just made says of models that this gateway cannot ask: ,"warning":"..." */
-static void write_warning(struct buf *out, const struct admin_job *j)
-{
-    if (strcmp(j->call.function, "deja_config_set") != 0 || j->call.n_args < 2) return;
-    const char *knob = j->call.args.p, *value = knob + strlen(knob) + 1;
-    struct buf models, words;
-    buf_init(&models, REPLY_BYTES_MAX);
-    buf_init(&words, REPLY_BYTES_MAX);
-    for (int i = 0; i < KNOB_TEXTS; i++)
-        if (str_ieq(str_of(knob), str_of(knob_texts[i].name))) {
-            unserved_models(j->x->gw, knob_texts[i].name, str_of(value), &models);
-            unserved_words(knob_texts[i].name, &models, &words);
-        }
-    if (words.n) {
-        buf_z(out, ",\"warning\":");
-        json_write_string(out, buf_view(&words));
-    }
-    buf_fini(&words);
-    buf_fini(&models);
-}
-
 static bool form_fits(enum admin_form form, const struct redis_reply *r)
 {
     bool list = form == ADMIN_LINES || form == ADMIN_PAIRS;
@@ -228,7 +207,6 @@ static void send_reply(struct admin_job *j, const struct redis_reply *r)
     } else {
         buf_z(&body, "{\"message\":");
         json_write_string(&body, r->text);
-        write_warning(&body, j);
         buf_char(&body, '}');
     }
     send_json(j->x, &body);

@@ -16,6 +16,7 @@ enum {
     LOAD_TIMEOUT_MS = 1000,
     CHANGES_LOGGED_MAX = 100,
     MODELS_MS = 500,
+    TELL_TICKS = 10,
     UNSERVED_BYTES_MAX = 64 << 10
 };
 
@@ -25,7 +26,9 @@ struct tuning {
     struct settings *settings;
     struct loop_timer *timer;
     struct redis_tail *tail;
-    struct loop_timer *models;         /* until the targets have told theirs */
+    struct loop_timer *models; /* until the targets have told theirs */
+    char name[33];             /* of this gateway among those that tell Redis theirs */
+    unsigned ticks;
     char *unserved_before[KNOB_TEXTS]; /* as told last */
     char key[96];
     bool loading, again; /* again: something changed while a load was under way */
@@ -219,12 +222,27 @@ static void on_gap(void *arg)
     load(arg);
 }
 
+/* So that who sets `route` or `fallback` in Redis hears there of a model that no gateway can ask. */
+static void tell_models(struct tuning *t)
+{
+    struct buf models;
+    if (!upstreams_know_models(t->gw->upstreams)) return;
+    buf_init(&models, UNSERVED_BYTES_MAX);
+    upstreams_models(t->gw->upstreams, &models);
+    struct str argv[] = {STR("FCALL"),    STR("deja_models"),
+                         STR("1"),        str_of(t->key),
+                         str_of(t->name), buf_failed(&models) ? STR("*") : buf_view(&models)};
+    redis_command(t->gw->redis, sizeof argv / sizeof *argv, argv, LOAD_TIMEOUT_MS, NULL, NULL);
+    buf_fini(&models);
+}
+
 static void on_timer(void *arg)
 {
     struct tuning *t = arg;
     struct gateway *gw = t->gw;
     loop_timer_arm(t->timer, POLL_MS);
     if (!redis_usable(gw->redis) || t->asking) return;
+    if (t->ticks++ % TELL_TICKS == 0) tell_models(t);
     if (!t->tail) {
         struct redis_options o = {.url = gw->o.redis};
         char log[104];
@@ -246,6 +264,7 @@ struct tuning *tuning_open(struct gateway *gw)
     t->models = loop_timer_new(gw->loop, on_models, t);
     loop_timer_arm(t->models, 0);
     if (!gw->redis) return t;
+    hash_hex((struct hash128){rng_u64(&gw->rng), rng_u64(&gw->rng)}, t->name);
     t->timer = loop_timer_new(gw->loop, on_timer, t);
     loop_timer_arm(t->timer, 0);
     return t;

@@ -78,6 +78,8 @@ bool upstreams_has_other(struct upstreams *u, const struct upstream_want *want);
 bool upstreams_serve(struct upstreams *u, struct str model);
 /* Every target has told what it would be asked for: false while an engine beside other upstreams has not. */
 bool upstreams_know_models(const struct upstreams *u);
+/* What they take, by name and a line each; "*" is any. */
+void upstreams_models(const struct upstreams *u, struct buf *out);
 void upstream_done(struct upstream *t);
 /* by: whose call it was; NULL = it is about the target alone. why may be NULL. */
 void upstream_judge(struct upstream *t, enum retry_verdict v, const struct breaker_call *by,

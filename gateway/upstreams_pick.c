@@ -189,6 +189,23 @@ bool upstreams_know_models(const struct upstreams *u)
     return true;
 }
 
+void upstreams_models(const struct upstreams *u, struct buf *out)
+{
+    bool mixed = is_mixed(u);
+    for (int i = 0; i < u->n; i++) {
+        const struct upstream *t = &u->items[i];
+        struct str list = str_of(t->spec.models), item, name;
+        if (t->engine) buf_str(out, buf_view(&t->models));
+        if (t->engine && mixed) continue;
+        if (!list.n) buf_z(out, "*\n");
+        while (str_next(&list, ',', &item)) {
+            if (!str_next(&item, '=', &name)) continue;
+            buf_str(out, name);
+            buf_char(out, '\n');
+        }
+    }
+}
+
 uint32_t upstreams_targets(const struct upstreams *u, struct str model)
 {
     return candidates(u, model, 0);

@@ -174,7 +174,7 @@ local function deja_config_set(keys, args)
   local c = {version = redis.call('HINCRBY', key, 'version', 1), op = 'set', who = o.BY, scope = scope, name = k.name, old = old, new = value,
              note = o.NOTE}
   config_write(key, c)
-  return 'version ' .. c.version .. ': ' .. change_text(c)
+  return 'version ' .. c.version .. ': ' .. change_text(c) .. (k.type == 'text' and value ~= '' and TEXTS.unserved(key, k, value) or '')
 end
 
 -- every setting, sorted: {scope, name, value}

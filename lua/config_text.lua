@@ -2,9 +2,16 @@
 -- what is set is what is understood. Lines are separated by ; or line breaks and stored with '; ' between; none = no line at all.
 --     fallback  big=middle,small; *=small
 --     route     chat when prompt_tokens > 4000 and class = online -> chat-long; chat -> chat-small
+-- A model that no gateway's upstreams take is not refused, since one may get such an upstream later; who sets it is told.
+--
+-- Keys behind {ns}:config:  models  hash  gateway -> the ms it said so, and what its upstreams take, each a line; * = any
+--
+-- deja_models KEYS {ns}:config  ARGV gateway models
+--     Believed for 15 s. Reply: 1.
 
 do
 local BYTES_MAX, LINES_MAX, FALLBACKS_MAX, CONDITIONS_MAX = 8192, 256, 4, 8
+local MODELS_FRESH_MS, MODELS_KEPT_S = 15000, 60
 
 local function trim(s)
   return (string.gsub(string.gsub(s, '^%s+', ''), '%s+$', ''))
@@ -167,4 +174,50 @@ function TEXTS.value(k, text)
   if #out == 0 then return nil, k.name .. ': there is no line in it; none = no rules, unset = those of the start options' end
   return table.concat(out, '; ')
 end
+
+-- what some gateway's upstreams take: name -> true; nil when no gateway has said so lately
+local function models_taken(key)
+  local now, taken = now_ms(), nil
+  local said = redis.call('HGETALL', key .. ':models')
+  for i = 1, #said, 2 do
+    local at, names = string.match(said[i + 1], '^(%d+)\n(.*)$')
+    if at and now - tonumber(at) < MODELS_FRESH_MS then
+      taken = taken or {}
+      for name in string.gmatch(names, '[^\n]+') do taken[name] = true end
+    end
+  end
+  return taken
+end
+
+-- What to tell who has set the text: '' or the models that it leads to and nobody takes.
+function TEXTS.unserved(key, k, text)
+  local taken = models_taken(key)
+  if text == 'none' or not taken or taken['*'] then return '' end
+  local out, seen = {}, {}
+  for line in string.gmatch(text, '[^;]+') do
+    local targets = k.name == 'route' and string.match(line, '(%S+)%s*$') or string.match(line, '=(.*)$') or ''
+    for name in string.gmatch(targets, '[^,]+') do
+      name = trim(name)
+      if not taken[name] and not seen[name] then out[#out + 1] = clean(name, 60) end
+      seen[name] = true
+    end
+  end
+  if #out == 0 then return '' end
+  return '; no upstream of any gateway takes ' .. table.concat(out, ', ') ..
+    (k.name == 'route' and ': requests that a rule leads there fail' or ': passed over when fallbacks are asked')
+end
+
+redis.register_function('deja_models', function(keys, args)
+  local tag, problem = space_of(keys, 'deja_models')
+  if not tag then return bad(problem) end
+  if #args ~= 2 then return bad('deja_models needs gateway models') end
+  local key, now = '{' .. tag .. '}:config:models', now_ms()
+  local said = redis.call('HGETALL', key)
+  for i = 1, #said, 2 do
+    if now - (tonumber(string.match(said[i + 1], '^%d+')) or 0) >= MODELS_FRESH_MS then redis.call('HDEL', key, said[i]) end
+  end
+  redis.call('HSET', key, args[1], string.format('%.0f', now) .. '\n' .. args[2])
+  redis.call('EXPIRE', key, MODELS_KEPT_S)
+  return 1
+end)
 end

@@ -8,7 +8,7 @@ import time
 import unittest
 
 from tests.integration.fake_upstream import FakeUpstream
-from tests.integration.live_rig import fcall, until
+from tests.integration.live_rig import cli, fcall, until
 from tests.integration.rig import BIN, Rig, call, free_port, unique
 
 BAD = (("fallback", "big", "expected model=other,third"), ("fallback", "big=", "expected model=other,third"), ("fallback", "=x", "expected model=other,third"),
@@ -123,9 +123,15 @@ class Rules(unittest.TestCase):
 
     def test_models_that_no_upstream_takes_are_told_in_the_reply_the_log_and_the_settings(self):
         passed = "no upstream of this gateway takes nosuch, other: passed over when fallbacks are asked"
+        until(lambda: cli(self.rig, "HLEN", "{deja}:config:models") == "2", 5, "what both take")
+        fcall(self.rig, "deja_models", "another", "nosuch\nlarge")    # a gateway that has more
+        said = self.set("fallback", "big=nosuch,large,more")
+        self.assertIn("-> big=nosuch,large,more; no upstream of any gateway takes more: passed", said)
+        cli(self.rig, "HDEL", "{deja}:config:models", "another")
         s, doc = self.admin("PUT", {"name": "fallback", "value": "big=nosuch,small; gone=small; *=other"})
-        self.assertEqual((s, doc.get("warning")), (200, passed), doc)
-        self.set("route", "chat when load > 50 -> nosuch; chat -> big")
+        self.assertEqual((s, doc["message"].partition("; no ")[2]), (200, passed.replace("this", "any")[3:]), doc)
+        said = self.set("route", "chat when load > 50 -> nosuch; big when load > 90 -> small; chat -> big")
+        self.assertTrue(said.endswith("; no upstream of any gateway takes nosuch: requests that a rule leads there fail"), said)
         for at, g in enumerate(self.gateways):
             until(lambda at=at: {k["name"]: k["unserved"] for k in self.admin("GET", at=at)[1]["knobs"] if "unserved" in k}
                   == {"route": ["nosuch"], "fallback": ["nosuch", "other"]}, 5)
@@ -134,7 +140,7 @@ class Rules(unittest.TestCase):
         self.set("ttl_s", "3601", "IN", "ns:other")                    # another knob tells it no second time
         for name, value in (("fallback", "big=small"), ("route", "chat -> small"), ("fallback", "none"), ("ttl_s", "3600")):
             s, doc = self.admin("PUT", {"name": name, "value": value})
-            self.assertEqual((s, "warning" in doc), (200, False), doc)
+            self.assertEqual((s, "no upstream" in doc["message"]), (200, False), doc)
         until(lambda: all(not k["unserved"] for k in self.admin("GET")[1]["knobs"] if "unserved" in k), 5)
         self.assertEqual(self.gateways[0].tail(100000).count(passed), 1)
         self.set("ttl_s", "unset")
