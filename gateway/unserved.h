@@ -1,6 +1,7 @@
 /* unserved.h - models that a text of the knobs `route` and `fallback` leads to and no upstream of this gateway takes. Not refused, since
  * other gateways of the same Redis, or this one after its next start, may have other upstreams; told in the log when such rules come into
- * force (tuning.c) and under /admin/config; who sets them is told by Redis, of all gateways (lua/config_text.lua). Threading: the loop's thread. */
+ * force (tuning.c) and under /admin/config. Who sets them is told by Redis, of all gateways (lua/config_text.lua). Threading: the loop's
+ * thread. */
 #ifndef DEJA_GATEWAY_UNSERVED_H
 #define DEJA_GATEWAY_UNSERVED_H
 #include "base/buf.h"
