@@ -1,5 +1,5 @@
-/* engine_main.c - options, the loop, signals: `deja engine --model FILE.gguf`. SIGTERM and SIGINT
- * drain; a second one stops at once. */
+/* engine_main.c - options, the loop, signals: `deja engine --model FILE.gguf`. SIGTERM and SIGINT drain: what runs and waits may end; who
+ * is left when the time is over, or at a second signal, is told so. A third one stops at once. */
 #include "engine/engine_main.h"
 
 #include <signal.h>
@@ -11,15 +11,20 @@
 #include "engine/model/model_check.h"
 #include "engine/server.h"
 
-enum { EXIT_START = 1, EXIT_OPTIONS = 2, LOST_DRAIN_MS = 5000 };
+enum {
+    EXIT_START = 1,
+    EXIT_OPTIONS = 2,
+    LOST_DRAIN_MS = 5000,
+    LAST_BYTES_MS = 1000 /* for clients to take what they are told at the end */
+};
 
 struct run {
     struct loop *loop;
     struct server *server;
     struct loop_timer *deadline;
     int drain_ms;
-    bool stopping;
-    struct errmsg lost; /* why the device is gone; text empty: it is not */
+    bool stopping, ending; /* ending: whoever was left has been told */
+    struct errmsg lost;    /* why the device is gone; text empty: it is not */
 };
 
 static void stop(void *arg)
@@ -27,11 +32,24 @@ static void stop(void *arg)
     loop_stop(((struct run *)arg)->loop);
 }
 
+/* The time to drain is over. */
+static void end_all(void *arg)
+{
+    struct run *r = arg;
+    if (r->ending) {
+        stop(r);
+        return;
+    }
+    r->ending = true;
+    loop_timer_arm(r->deadline, LAST_BYTES_MS);
+    server_end_all(r->server); /* its drained callback follows when all have read it */
+}
+
 static void on_signal(void *arg, int signo)
 {
     struct run *r = arg;
     if (r->stopping) {
-        stop(r);
+        end_all(r);
         return;
     }
     r->stopping = true;
@@ -98,6 +116,7 @@ static void on_lost(void *arg, const char *why)
 static enum err serve_once(struct run *r, struct server_options *o, struct errmsg *e)
 {
     r->lost = (struct errmsg){0};
+    r->ending = false;
     enum err code = server_open(&r->server, r->loop, o, e);
     if (code) return code;
     loop_run(r->loop);
@@ -123,7 +142,7 @@ static int serve(const struct server_options *from)
     o.on_lost = on_lost;
     o.on_lost_arg = &r;
     if (loop_new(&r.loop, &e)) return complain(&e, EXIT_START);
-    r.deadline = loop_timer_new(r.loop, stop, &r);
+    r.deadline = loop_timer_new(r.loop, end_all, &r);
     if (loop_on_signal(r.loop, SIGTERM, on_signal, &r) ||
         loop_on_signal(r.loop, SIGINT, on_signal, &r))
         log_warn("engine", "signals cannot be handled: SIGTERM will not drain");

@@ -116,7 +116,7 @@ static const struct conf_row rows[] = {
      "an idle engine generates one token this often, so that /ready speaks of now; 0 = never",
      NULL},
     {"drain_ms", CONF_INT, "30000", 0, 3600000, "ms", 0,
-     "after SIGTERM: longest time running requests get", NULL},
+     "after SIGTERM: longest time running and waiting requests get; who is left is told so", NULL},
     {"body_bytes_max", CONF_INT, "8388608", 1024, 268435456, "bytes", 0,
      "larger request bodies get 413", NULL},
     {"log_level", CONF_STR, "info", 0, 8, "", 0, "error, warn, info or debug", NULL},

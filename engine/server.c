@@ -142,12 +142,23 @@ static void no_such_path(struct server *s, struct http_req *r)
     server_refuse(s, r, &e);
 }
 
+static void shutting_down(struct server *s, struct http_req *r)
+{
+    struct openai_error e = {0};
+    openai_error_set(&e, 503, "server_error", "", "unavailable", "the server is shutting down");
+    server_refuse(s, r, &e);
+}
+
 static void on_request(void *arg, struct http_req *r)
 {
     struct server *s = arg;
     bool post;
     struct str rest;
     server_mark(s, r);
+    if (s->ended) { /* its connection was there before */
+        shutting_down(s, r);
+        return;
+    }
     enum route route = find_route(http_req_path(r), &post, &rest);
     if (route == ROUTE_NONE || (route == ROUTE_EMBEDDING && !s->encoder)) {
         no_such_path(s, r);
@@ -403,6 +414,18 @@ void server_drain(struct server *s, void (*drained)(void *arg), void *arg)
     s->draining = true;
     kv_close(s); /* such a stream has no end of its own */
     httpd_drain(s->httpd, drained, arg);
+}
+
+void server_end_all(struct server *s)
+{
+    int n = 0;
+    s->ended = true;
+    for (struct exchange *x = s->exchanges, *next; x; x = next) {
+        next = x->next;
+        n += x->http != NULL;
+        exchange_end(x);
+    }
+    if (n) log_warn("engine", "the time to drain is over: %d requests were told so", n);
 }
 
 /* Runs behind everything that workers and the step thread have posted: those still name the server

@@ -59,8 +59,8 @@ struct server {
     int n_exchanges;
     uint64_t next_id, id_seed;
     struct loop_timer *tick;
-    bool draining, stuck, told_lost;
-    _Atomic bool warm; /* set on the step thread, like the next two */
+    bool draining, ended, stuck, told_lost; /* ended: the time to drain is over */
+    _Atomic bool warm;                      /* set on the step thread, like the next two */
     _Atomic bool probing, probe_failed;
     /* step thread -> loop, under lock */
     struct buf scratch;
@@ -170,7 +170,10 @@ struct exchange {
 /* server.c */
 MUST enum err server_open(struct server **out, struct loop *l, const struct server_options *o,
                           struct errmsg *e);
+/* Takes no new connections; what is at work or waits may end. drained, when the last connection has closed. */
 void server_drain(struct server *s, void (*drained)(void *arg), void *arg);
+/* Whoever is still served or waits gets its end now: 503, or an error event in a stream. */
+void server_end_all(struct server *s);
 /* Before loop_free, which runs the last of it. NULL is fine. */
 void server_close(struct server *s);
 void server_refuse(struct server *s, struct http_req *r, const struct openai_error *e);
@@ -183,6 +186,7 @@ void exchange_start(struct server *s, struct http_req *r, enum openai_kind kind)
 void server_deliver(struct server *s, struct token_event *ev);
 void server_drain_events(struct server *s); /* loop: runs what was delivered */
 void exchange_refuse(struct exchange *x);   /* sends x->error and lets go */
+void exchange_end(struct exchange *x);      /* the server ends: says so and cancels the work */
 struct str
 exchange_model(const struct exchange *x); /* what answers: the model's or adapter's name */
 void exchange_maybe_free(struct exchange *x);

@@ -109,6 +109,22 @@ static void on_gone(void *arg)
     exchange_maybe_free(x);
 }
 
+void exchange_end(struct exchange *x)
+{
+    struct openai_error e = {0}; /* a worker may be at x->error */
+    openai_error_set(&e, 503, "server_error", "", "unavailable", "the server is shutting down");
+    if (x->http && x->streaming) {
+        x->error = e;
+        write_stream_tail(x);
+    } else if (x->http) {
+        server_refuse(x->server, x->http, &e);
+    }
+    x->http = NULL;
+    cancel(x);
+    fetch_cancel(x);
+    exchange_maybe_free(x);
+}
+
 static void submit_now(struct exchange *x)
 {
     if (!x->http) return;

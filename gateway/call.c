@@ -15,7 +15,7 @@
 #include "gateway/queue.h"
 #include "gateway/series.h"
 
-enum { BACKOFF_MAX_MS = 2000, N_LEGS = 2 };
+enum { BACKOFF_MAX_MS = 2000, DRAINED_RETRY_MS = 1000, N_LEGS = 2 };
 
 struct leg {
     struct call *c; /* NULL: dropped */
@@ -527,6 +527,8 @@ struct call *call_start(struct gateway *gw, const struct call_request *r,
     buf_str(&c->body, r->body);
     if (buf_failed(&c->path) || buf_failed(&c->body))
         fail_later(c, FAULT_MEMORY, "");
+    else if (gw->ending)
+        on_refused(c, FAULT_DRAINING, DRAINED_RETRY_MS);
     else
         take_place(c, r);
     return c;
@@ -554,6 +556,19 @@ void call_cancel(struct call *c)
     drop_legs(c, NULL);
     queue_leave(c->gw->queue, &c->place, c->spent);
     loop_timer_arm(c->timer, 0);
+}
+
+/* Those that wait first, or the ends of others would give them their turn. */
+void calls_refuse(struct gateway *gw)
+{
+    for (int working = 0; working < 2; working++) {
+        for (struct call *c = gw->calls, *next; c; c = next) {
+            next = c->next;
+            if (c->cancelled || (!working && !call_is_waiting(c))) continue;
+            c->wait_ms = DRAINED_RETRY_MS;
+            finish(c, ERR_UNAVAILABLE, FAULT_DRAINING, c->taken != NULL);
+        }
+    }
 }
 
 void calls_end(struct gateway *gw)

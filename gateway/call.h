@@ -44,6 +44,8 @@ struct call_handler {
 struct call *call_start(struct gateway *gw, const struct call_request *r,
                         const struct call_handler *h);
 void call_cancel(struct call *c); /* on_done(ERR_CANCELLED) follows; idempotent */
+/* All there are end with FAULT_DRAINING, before this returns, and so does any that is started once gw->ending is set. */
+void calls_refuse(struct gateway *gw);
 /* All that are left, at the end of the program; their handlers must not start others. */
 void calls_end(struct gateway *gw);
 /* What it came to in tokens, for the sharing among tenants. */

@@ -246,6 +246,23 @@ bool flights_known(const struct flights *fs)
     return !fs || fs->others.told_ms;
 }
 
+static struct flight *without_call(const struct flights *fs)
+{
+    struct flight *f = fs->all;
+    while (f && (f->over || !f->t || f->role == FLIGHT_LEADS))
+        f = f->next;
+    return f;
+}
+
+void flights_refuse(struct flights *fs)
+{
+    for (struct flight *f; fs && (f = without_call(fs));) {
+        struct ticket *t = f->t;
+        flight_leave(t);
+        ticket_call_handler.on_done(t, ERR_UNAVAILABLE, FAULT_DRAINING, true);
+    }
+}
+
 void flights_close(struct flights *fs)
 {
     if (!fs) return;

@@ -18,6 +18,8 @@ struct flights *
 flights_open(struct gateway *gw); /* NULL without Redis, or where it is switched off */
 /* Has Redis told whether there are other gateways, and them of this one? NULL: nothing to know. */
 bool flights_known(const struct flights *fs);
+/* Whoever waits for another gateway's call, or to hear who makes it, ends with FAULT_DRAINING. */
+void flights_refuse(struct flights *fs);
 void flights_close(struct flights *fs); /* after its Redis; NULL is fine */
 
 /* True: Redis is asked; ticket_lead or ticket_follow comes later. False: the ticket goes alone. */

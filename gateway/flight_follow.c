@@ -137,6 +137,7 @@ static bool take_end(struct flight *f, uint64_t bytes, struct str text)
     str_copy(words, sizeof words, text);
     if (sscanf(words, "%d %d %d", &code, &fault, &head_seen) != 3 || bytes != f->at) return false;
     if (!head_seen || !f->head_seen || code == ERR_CANCELLED || fault < 0) return false;
+    if (fault == FAULT_DRAINING) return false; /* that gateway ends, this one does not */
     flight_end(f);
     t->store = false; /* the leader has stored it */
     ticket_call_handler.on_done(t, (enum err)code, (enum fault)fault, true);

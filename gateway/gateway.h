@@ -67,7 +67,7 @@ struct gateway {
     bool responses_refused; /* Redis did not take the last kept response */
     bool seeding;           /* a file is being loaded (admin_seed.c) */
     int inflight;
-    bool draining;
+    bool draining, ending; /* ending: the time to drain is over */
     uint64_t started_ms, listening_ms;
 };
 

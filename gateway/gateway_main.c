@@ -34,6 +34,8 @@
 
 enum {
     LAST_COUNTS_MS = 500,
+    LAST_BYTES_MS =
+        1000, /* for clients to take what they are told when the time to drain is over */
     CANNED_BYTES_MAX = 64 * 1024,
     WORK_QUEUE_MAX = 1024,
     SECRET_WAIT_MS = 1000,
@@ -70,10 +72,24 @@ static void drained(void *arg)
     batches_drain(((struct run *)arg)->gw.batches, batches_drained, arg);
 }
 
+/* The time to drain is over, or the second signal came: who is left is told so, and has a moment to read it. */
+static void end_all(void *arg)
+{
+    struct run *r = arg;
+    if (r->gw.ending) return stop(r);
+    r->gw.ending = true;
+    if (r->gw.inflight)
+        log_warn("gateway", "the time to drain is over: %d requests are told so", r->gw.inflight);
+    loop_timer_arm(r->drain_timer, LAST_BYTES_MS);
+    calls_refuse(&r->gw);
+    flights_refuse(r->gw.flights);
+}
+
 static void on_signal(void *arg, int signo)
 {
     struct run *r = arg;
-    if (r->gw.draining || !r->gw.httpd) return stop(r); /* asked twice, or nothing to drain */
+    if (!r->gw.httpd) return stop(r); /* nothing to drain */
+    if (r->gw.draining) return end_all(r);
     r->gw.draining = true;
     log_info("gateway", "%s: draining %d requests for at most %d ms",
              signo == SIGTERM ? "SIGTERM" : "SIGINT", r->gw.inflight, r->gw.o.drain_ms);
@@ -192,7 +208,7 @@ static enum err open_parts(struct run *r, struct errmsg *e)
     gw->metrics = metrics_new();
     gw->series = series_new(gw->metrics);
     gw->joins = join_table_new((size_t)o->inflight_max);
-    r->drain_timer = loop_timer_new(gw->loop, stop, r);
+    r->drain_timer = loop_timer_new(gw->loop, end_all, r);
     if (o->api_keys[0]) code = api_keys_load(&gw->keys, o->api_keys, e);
     if (code == OK) code = read_canned(gw, e);
     if (code == OK) code = model_rules_new(&gw->rules, str_of(o->routes), str_of(o->fallbacks), e);

@@ -92,7 +92,7 @@ static const struct conf_row rows[] = {
     {"client_write_ms", CONF_INT, "60000", 100, 3600000, "ms", 0,
      "longest time a client may not read before it is dropped", NULL},
     {"drain_ms", CONF_INT, "10000", 0, 600000, "ms", 0,
-     "after SIGTERM, time for running requests to end", NULL},
+     "after SIGTERM, time for running requests to end; who is left is told so", NULL},
     {"workers", CONF_INT, "2", 1, 64, "", 0, "threads for work over a millisecond", NULL},
     {"pass_unmapped", CONF_BOOL, "no", 0, 0, "", 0,
      "a /v1/responses or /v1/messages request without a chat form goes upstream as it is, "
