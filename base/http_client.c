@@ -122,6 +122,12 @@ static void deadline_passed(struct http_call *call)
         return;
     }
     case CALL_AWAITING:
+        if (!call->head_late &&
+            http_head_begun(&call->conn->head)) { /* more than a byte is there */
+            call->head_late = true;
+            call_deadline(call, o->idle_timeout_ms);
+            return;
+        }
         call_finish(call, ERR_TIMEOUT, "%s port %d gave no reply within %d ms", host, port,
                     o->first_byte_timeout_ms);
         return;

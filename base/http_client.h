@@ -42,11 +42,11 @@ struct http_call_options {
     const char *path;                  /* appended to origin.base_path */
     const struct http_header *headers; /* copied; Host, Content-Length, Connection are added */
     size_t n_headers;
-    struct str body;           /* copied */
-    int connect_timeout_ms;    /* 0 = 500 (TLS handshake included: 3000) */
-    int first_byte_timeout_ms; /* request sent -> status line; 0 = 60000 */
-    int idle_timeout_ms;       /* longest silence afterwards; 0 = 60000 */
-    size_t body_max;           /* 0 = 64 MiB -> ERR_TOO_LARGE */
+    struct str body;        /* copied */
+    int connect_timeout_ms; /* 0 = 500 (TLS handshake included: 3000) */
+    int first_byte_timeout_ms; /* request sent -> reply; 0 = 60000. A head that has begun by then may take idle_timeout_ms more */
+    int idle_timeout_ms; /* longest silence afterwards; 0 = 60000 */
+    size_t body_max;     /* 0 = 64 MiB -> ERR_TOO_LARGE */
     bool
         retry_stale; /* a kept-alive connection that dies before any byte: try once on a fresh one */
 };

@@ -237,7 +237,7 @@ void conn_send(struct client_conn *c, struct http_call *call)
 {
     c->call = call;
     call->conn = c;
-    call->any_received = false;
+    call->any_received = call->head_late = false;
     call->n_interim = 0;
     call->state = CALL_SENDING;
     call->unsent_seen = call->request.n;

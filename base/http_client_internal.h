@@ -53,6 +53,7 @@ struct http_call {
     uint64_t body_bytes;
     int n_interim;
     bool any_received;
+    bool head_late; /* its head had begun when its first byte was due */
     bool on_reused; /* its connection has served others before */
     bool retried;
     bool finished;

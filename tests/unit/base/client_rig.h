@@ -14,6 +14,7 @@ struct script {
     const char *replies[4];
     enum ending ending;
     size_t step;          /* bytes a send; 0 = all at once */
+    int pause_ms;         /* before each send but the first of a reply */
     size_t bulk;          /* after the last reply, so many bytes more */
     bool hang_up_on_next; /* read one more request before the ending */
 };
@@ -70,8 +71,10 @@ static inline void play(int fd, struct upstream *u, const struct script *s)
     for (int i = 0; i < 4 && s->replies[i]; i++) {
         if (!read_request(fd, u)) return;
         size_t n = strlen(s->replies[i]), step = s->step ? s->step : n;
-        for (size_t at = 0; at < n; at += step)
+        for (size_t at = 0; at < n; at += step) {
+            if (at) usleep((useconds_t)s->pause_ms * 1000);
             send_all(fd, s->replies[i] + at, n - at < step ? n - at : step);
+        }
     }
     send_bulk(fd, u, s->bulk);
     if (s->hang_up_on_next) (void)read_request(fd, u);

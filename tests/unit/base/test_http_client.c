@@ -366,6 +366,24 @@ TEST(each_silence_has_its_time_out)
     }
 }
 
+TEST(a_head_that_began_in_time_may_end_later)
+{
+    static const struct script s[] = {
+        {.replies = {OK_REPLY}, .step = sizeof OK_REPLY / 2, .pause_ms = 150}};
+    struct bench b;
+    struct outcome o;
+    bench_open(&b, s, 1);
+    outcome_init(&o, b.loop);
+    struct http_call_options opt = get_from(&b.origin);
+    opt.first_byte_timeout_ms = 60;
+    opt.idle_timeout_ms = 5000;
+    run_call(b.client, &opt, &o);
+    CHECK_INT(o.code, OK);
+    CHECK_INT(o.status, 200);
+    outcome_fini(&o);
+    bench_close(&b);
+}
+
 TEST(a_peer_that_takes_no_byte_of_the_request_times_out)
 {
     int port, fd = listen_local(8, &port); /* the kernel accepts, nobody reads */
