@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "engine/backend/collective.h"
 #include "engine/engine_private.h"
-#include "engine/model/gguf.h"
 #include "engine/plan.h"
 
 enum {
@@ -15,23 +14,6 @@ enum {
         384
         << 20, /* the driver's context, kernels, recorded steps and scratch; an estimate, see docs/gpu.md */
 };
-
-static enum err plan_of(struct plan *p, const struct engine_options *o, struct errmsg *e)
-{
-    struct engine_sizes size;
-    struct gguf *file;
-    struct model_plan m;
-    enum err code = engine_resolve_sizes(o, &size, e);
-    if (!code) code = gguf_open(&file, o->model_path, e);
-    if (code) return code;
-    code = engine_plan_read(&m, file, o, e);
-    if (!code) {
-        plan_make(p, &m, &size, o, file);
-        model_plan_fini(&m);
-    }
-    gguf_close(file);
-    return code;
-}
 
 /* What the operator did not say: as many KV blocks as the device has room for. */
 static enum err fill_memory(struct engine_options *o, const struct backend_device *d,

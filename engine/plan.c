@@ -157,6 +157,7 @@ void plan_make(struct plan *out, const struct model_plan *m, const struct engine
             (uint64_t)m->n_embd * (uint64_t)(x->n_used + 1 + (x->n_ff_shared > 0)) + (uint64_t)x->n;
     *out = (struct plan){.max_len = s->max_len,
                          .max_num_seqs = s->max_num_seqs,
+                         .max_batch = s->max_batch,
                          .block_size = s->block_size,
                          .n_blocks = s->n_blocks,
                          .arch = m->arch->name};
@@ -222,28 +223,39 @@ static uint64_t kv_room(const struct plan *p, const struct plan_machine *m)
     return m->memory_bytes > rest ? m->memory_bytes - rest : 0;
 }
 
-/* Options that give the KV cache `room` bytes; sequences get shorter where one of max_len would not fit any more. */
-static void write_way(struct buf *out, const struct plan *p, uint64_t room, uint64_t token_bytes,
-                      const char *flags)
+/* Options that give the KV cache `room` bytes; sequences get shorter where one of max_len would not fit any more. False: no block fits. */
+static bool write_way(struct buf *out, const struct plan_way *way, uint64_t room)
 {
-    uint64_t block = token_bytes * (uint64_t)p->block_size,
+    const struct plan *p = &way->plan;
+    uint64_t block = p->kv_bytes_per_token * (uint64_t)p->block_size,
              tokens = room / block * (uint64_t)p->block_size;
-    buf_printf(out, "  --kv-bytes %llu%s%s", (unsigned long long)room, flags,
+    if (!tokens) return false;
+    buf_printf(out, "  --kv-bytes %llu%s%s", (unsigned long long)room, way->flags,
                p->bytes[PLAN_SWAP] ? " --swap-space 0" : "");
     if (tokens < (uint64_t)p->max_len)
         buf_printf(out, " --max-model-len %llu", (unsigned long long)tokens);
     buf_printf(out, "   (%llu tokens in all)\n", (unsigned long long)tokens);
+    return true;
 }
 
-static void write_alternatives(const struct plan *p, const struct plan_machine *m, struct buf *out)
+static void write_alternatives(const struct plan *p, const struct plan_machine *m,
+                               const struct plan_way *ways, int n_ways, struct buf *out)
 {
-    uint64_t room = kv_room(p, m), tokens = room / p->kv_bytes_per_token;
+    static const char *const how_many[] = {"", "One way that fits", "Two ways that fit",
+                                           "Three ways that fit"};
     buf_printf(out,
                "\nIt does not fit: %.0f MiB are needed and %.0f MiB may be used. The largest "
                "part is %s (%.0f MiB).\n",
                mib(p->total), mib(m->memory_bytes), plan_term_names[largest_term(p)],
                mib(p->bytes[largest_term(p)]));
-    if (tokens < (uint64_t)p->block_size) {
+    struct buf lines;
+    int n = 0;
+    buf_init(&lines, 4096);
+    for (int i = 0; i < n_ways; i++)
+        n += write_way(&lines, &ways[i], kv_room(&ways[i].plan, m));
+    if (n)
+        buf_printf(out, "%s:\n%.*s", how_many[n], (int)lines.n, lines.p);
+    else
         buf_printf(out,
                    "Without any KV cache and swap space it still needs %.0f MiB. What would fit: a "
                    "model with "
@@ -252,21 +264,11 @@ static void write_alternatives(const struct plan *p, const struct plan_machine *
                    "memory.\n",
                    mib(p->total - p->bytes[PLAN_KV] - p->bytes[PLAN_SWAP]),
                    mib(p->bytes[PLAN_LOGITS]), mib(p->bytes[PLAN_ACTIVATIONS]));
-        return;
-    }
-    buf_printf(out, "Three ways that fit:\n");
-    write_way(out, p, room, p->kv_bytes_per_token, "");
-    write_way(out, p, room, (p->kv_bytes_per_token + 1) / 2 + p->kv_bytes_per_token / 32,
-              " --kv-cache-dtype int8");
-    struct plan fewer = *p;
-    char flags[80];
-    int seqs = p->max_num_seqs > 4 ? p->max_num_seqs / 4 : 1;
-    fewer.total -= p->bytes[PLAN_LOGITS] / 2 + p->bytes[PLAN_ACTIVATIONS] / 2;
-    snprintf(flags, sizeof flags, " --max-num-seqs %d --max-num-batched-tokens 64", seqs);
-    write_way(out, p, kv_room(&fewer, m), p->kv_bytes_per_token, flags);
+    buf_fini(&lines);
 }
 
-void plan_write_text(const struct plan *p, const struct plan_machine *m, struct buf *out)
+void plan_write_text(const struct plan *p, const struct plan_machine *m,
+                     const struct plan_way *ways, int n_ways, struct buf *out)
 {
     buf_printf(out, "%s (%s)\n\nmemory                MiB\n", p->model, p->arch);
     for (int i = 0; i < PLAN_TERMS; i++)
@@ -300,7 +302,7 @@ void plan_write_text(const struct plan *p, const struct plan_machine *m, struct 
                    "%.0f ms\n",
                    prefill, 512e3 / prefill);
     }
-    if (p->total > m->memory_bytes) write_alternatives(p, m, out);
+    if (p->total > m->memory_bytes) write_alternatives(p, m, ways, n_ways, out);
 }
 
 void plan_write_json(const struct plan *p, const struct plan_machine *m, struct buf *out)

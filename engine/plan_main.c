@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/model/gguf.h"
 #include "engine/options.h"
 #include "engine/plan_probe.h"
 
@@ -49,50 +48,33 @@ static bool take_own(struct ask *ask, int *argc, char **argv, char **left)
     return true;
 }
 
-static enum err make(struct plan *p, const struct server_options *o, struct engine_place *place,
-                     struct errmsg *e)
-{
-    struct engine_sizes size;
-    struct gguf *file;
-    struct model_plan m;
-    struct engine_options with = o->engine;
-    enum err code = engine_place_choose(place, &with, e);
-    if (!code) code = engine_resolve_sizes(&with, &size, e);
-    if (!code) code = gguf_open(&file, o->engine.model_path, e);
-    if (code) return code;
-    code = engine_plan_read(&m, file, &with, e);
-    if (!code) {
-        plan_make(p, &m, &size, &with, file);
-        p->model = o->engine.model_path;
-        model_plan_fini(&m);
-    }
-    gguf_close(file);
-    return code;
-}
-
 static int answer(const struct ask *ask, const struct server_options *o)
 {
     struct plan p;
     struct engine_place place;
     struct errmsg e = {0};
+    struct engine_options with = o->engine;
     struct plan_machine machine = {.memory_bytes =
                                        ask->memory_bytes ? ask->memory_bytes : available_bytes()};
-    enum err code = make(&p, o, &place, &e);
+    enum err code = engine_place_choose(&place, &with, &e);
+    if (!code) code = plan_of(&p, &with, &e);
     if (!code && ask->self_test && !p.device)
         code = plan_probe(&machine, o->engine.n_threads, o->engine.isa, &e);
     if (code) {
         fprintf(stderr, "deja plan: %s\n", e.text);
         return NO_FIT;
     }
+    bool fits = p.total <= machine.memory_bytes;
+    struct plan_way ways[PLAN_WAYS_MAX];
     struct buf b;
     buf_init(&b, 1 << 20);
     if (ask->json)
         plan_write_json(&p, &machine, &b);
     else
-        plan_write_text(&p, &machine, &b);
+        plan_write_text(&p, &machine, ways, fits ? 0 : plan_ways(ways, &p, &with), &b);
     fprintf(stdout, "%.*s", (int)b.n, b.n ? b.p : "");
     buf_fini(&b);
-    return p.total <= machine.memory_bytes ? 0 : NO_FIT;
+    return fits ? 0 : NO_FIT;
 }
 
 int plan_main(int argc, char **argv)

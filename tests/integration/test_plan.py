@@ -28,15 +28,22 @@ class Plan(unittest.TestCase):
         parts = sum(v for k, v in told.items() if k.endswith("_bytes") and k not in ("total_bytes", "memory_bytes"))
         self.assertEqual(parts, told["total_bytes"])
 
-    def test_every_way_out_it_offers_fits(self):
-        r = plan("--model", TINY, "--memory", "24000000", "--kv-bytes", "40000000")
+    def ways_out(self, *options):
+        """How many there are, each tried with the same options."""
+        r = plan("--model", TINY, "--memory", "24000000", "--kv-bytes", "40000000", *options)
         self.assertEqual(r.returncode, 1, r.stdout + r.stderr)
         self.assertIn("does not fit", r.stdout)
         ways = [line.split("   (")[0].strip() for line in r.stdout.splitlines() if line.startswith("  --kv-bytes")]
-        self.assertEqual(len(ways), 3, r.stdout)
         for way in ways:
-            again = plan("--model", TINY, "--memory", "24000000", *shlex.split(way))
+            again = plan("--model", TINY, "--memory", "24000000", *options, *shlex.split(way))
             self.assertEqual(again.returncode, 0, way + "\n" + again.stdout + again.stderr)
+        return len(ways)
+
+    def test_every_way_out_it_offers_fits(self):
+        self.assertEqual(self.ways_out(), 3)
+        self.assertEqual(self.ways_out("--max-num-seqs", "4", "--max-num-batched-tokens", "16"), 3)   # where little is left to lower
+        self.assertEqual(self.ways_out("--kv-cache-dtype", "int8", "--swap-space", "0"), 3)
+        self.assertEqual(self.ways_out("--kv-cache-dtype", "k8v4", "--max-num-seqs", "1", "--max-num-batched-tokens", "16"), 1)
 
     def test_a_model_that_never_fits_is_told_so(self):
         r = plan("--model", TINY, "--memory", "1000000")

@@ -63,7 +63,7 @@ TEST(all_experts_take_memory_and_the_chosen_take_part)
     CHECK_INT(p.expert_bytes, (int)(2 * experts * 4));
     struct buf b;
     buf_init(&b, 1 << 16);
-    plan_write_text(&p, &(struct plan_machine){.memory_bytes = 1u << 30}, &b);
+    plan_write_text(&p, &(struct plan_machine){.memory_bytes = 1u << 30}, NULL, 0, &b);
     CHECK(str_find(buf_view(&b), STR("experts: 3 of 8 a token")) >= 0);
     buf_clear(&b);
     plan_write_json(&p, &(struct plan_machine){.memory_bytes = 1u << 30}, &b);
@@ -124,23 +124,55 @@ TEST(a_context_as_long_as_a_number_can_say_is_planned_for)
     gguf_close(g);
 }
 
-TEST(what_does_not_fit_is_named_and_three_ways_are_offered)
+static int n_ways_of(struct str text)
+{
+    int n = 0;
+    for (size_t i = 0; i + 12 < text.n; i++)
+        n += !memcmp(text.p + i, "\n  --kv-bytes", 13);
+    return n;
+}
+
+TEST(what_does_not_fit_is_named_and_the_ways_that_fit_are_offered)
 {
     struct plan p = example();
     struct plan_machine m = {.memory_bytes = 200 << 20};
+    struct plan_way ways[] = {{.plan = p}, {" --kv-cache-dtype int8", p}, {" --max-num-seqs 4", p}};
     struct buf b;
+    ways[2].plan.total = 700 << 20; /* beside its KV too much: no way */
     buf_init(&b, 1 << 16);
-    plan_write_text(&p, &m, &b);
+    plan_write_text(&p, &m, ways, 3, &b);
     struct str text = buf_view(&b);
     CHECK(str_find(text, STR("largest part is kv (400 MiB)")) >= 0);
-    int ways = 0;
-    for (size_t i = 0; i + 12 < text.n; i++)
-        ways += !memcmp(text.p + i, "\n  --kv-bytes", 13);
-    CHECK_INT(ways, 3);
+    CHECK(str_find(text, STR("Two ways that fit:")) >= 0);
+    CHECK_INT(n_ways_of(text), 2);
+    buf_clear(&b);
+    plan_write_text(&p, &m, ways + 2, 1, &b);
+    CHECK(str_find(buf_view(&b), STR("Without any KV cache and swap space it still needs")) >= 0);
     buf_clear(&b);
     plan_write_json(&p, &m, &b);
     CHECK(str_find(buf_view(&b), STR("\"fits\":false")) >= 0);
     buf_fini(&b);
+}
+
+TEST(a_way_is_planned_with_its_own_options_and_there_is_none_where_nothing_is_left_to_lower)
+{
+    struct engine_options o = {.model_path = TEST_DATA "/tiny-llama-f32.gguf",
+                               .max_num_seqs = 8,
+                               .max_num_batched_tokens = 512,
+                               .kv_type = KV_F16};
+    struct plan p;
+    struct plan_way w[PLAN_WAYS_MAX];
+    struct errmsg e = {0};
+    REQUIRE(plan_of(&p, &o, &e) == OK);
+    REQUIRE(plan_ways(w, &p, &o) == 3);
+    CHECK(!w[0].flags[0] && w[0].plan.total == p.total);
+    CHECK(!strcmp(w[1].flags, " --kv-cache-dtype int8"));
+    CHECK(w[1].plan.kv_bytes_per_token < p.kv_bytes_per_token);
+    CHECK(!strncmp(w[2].flags, " --max-num-seqs 2", 17));
+    CHECK(w[2].plan.bytes[PLAN_LOGITS] < p.bytes[PLAN_LOGITS]);
+    o.max_num_seqs = 1, o.max_num_batched_tokens = 20, o.kv_type = KV_K8V4;
+    REQUIRE(plan_of(&p, &o, &e) == OK);
+    CHECK_INT(plan_ways(w, &p, &o), 1);
 }
 
 TEST(wrong_options_end_with_status_two)
