@@ -111,6 +111,13 @@ def metric(port, name, part=""):
                if x.split(" ")[0].split("{")[0] == name and part in x)
 
 
+def block_tokens(engine_port, key=GATEWAY_KEY):
+    """Tokens of one KV block of an engine: 2 in the rare build, whatever the options say."""
+    status, _, raw = call(engine_port, "GET", "/deja/prefix", headers={"x-deja-key": key})
+    assert status == 200, raw
+    return json.loads(raw)["block_tokens"]
+
+
 def first_true(check, seconds=15):
     """What check() gave once it was true."""
     end = time.time() + seconds

@@ -10,7 +10,7 @@ import time
 import unittest
 
 from tests.integration.live_rig import fcall, load_library, until
-from tests.integration.rig import BIN, DATA, GATEWAY_KEY, SMOLLM2, Rig, call, free_port, is_ready, metric, model
+from tests.integration.rig import BIN, DATA, GATEWAY_KEY, SMOLLM2, Rig, block_tokens, call, free_port, is_ready, metric, model
 
 CHAT = "/v1/chat/completions"
 TINY = os.path.join(DATA, "tiny-llama-mixed.gguf")
@@ -54,6 +54,15 @@ def outcomes(port):
     """{outcome: how often}"""
     lines = call(port, "GET", "/metrics")[2].decode().splitlines()
     return {x.split('outcome="')[1].split('"')[0]: int(float(x.rsplit(" ", 1)[1])) for x in lines if x.startswith("deja_engine_kv_transfers_total{")}
+
+
+def carried(port, n, held=0):
+    """(blocks that come to this engine for a prompt of n tokens of which it has held, tokens it then has): all full ones but the last
+    token's, as far as half of its host memory holds them."""
+    size = block_tokens(port)
+    most = int(metric(port, "deja_engine_host_blocks")) // 2
+    blocks = min((n - 1) // size - held // size, most)
+    return blocks, (held // size + blocks) * size
 
 
 class Middle:
@@ -153,14 +162,15 @@ class Transfer(unittest.TestCase):
         want, n = self.alone(text)
         got, cached, _ = ask(self.b, text, salt="one", prefill=self.a)
         self.assertEqual(got, want)
-        self.assertEqual(cached, (n - 1) // 16 * 16)
+        self.assertEqual(cached, carried(self.b, n)[1])
+        self.assertGreaterEqual(cached, 128)
         self.counted(before, "whole")
         for port, name in ((self.a, "sent"), (self.b, "received")):
             self.assertGreater(metric(port, f"deja_engine_kv_{name}_bytes_total"), 0)
         # what the decode engine has of it need not come again
         blocks = metric(self.a, "deja_engine_kv_exported_blocks_total")
         _, _, n = ask(self.b, text + " more " + words(2, 8), salt="one", prefill=self.a, held=cached - 32)
-        self.assertEqual(metric(self.a, "deja_engine_kv_exported_blocks_total") - blocks, (n - 1) // 16 - (cached - 32) // 16)
+        self.assertEqual(metric(self.a, "deja_engine_kv_exported_blocks_total") - blocks, carried(self.b, n, cached - 32)[0])
 
     def test_damaged_bytes_cost_time_and_not_the_answer(self):
         seen = {}
@@ -178,7 +188,7 @@ class Transfer(unittest.TestCase):
         with Middle(self.a) as m:
             for i, place in enumerate((0, 300, 5000, 9000)):
                 before, cached, n = self.spoiled(m, words(20 + i), "three", cut_at=place)
-                self.assertLess(cached, (n - 1) // 16 * 16)
+                self.assertLess(cached, carried(self.b, n)[1])
                 self.counted(before, "cut")
 
     def test_an_engine_that_falls_silent_is_waited_for_only_so_long(self):
@@ -248,15 +258,18 @@ class Transfer(unittest.TestCase):
                   "block_size": engine(self.rig, "prefill", TINY, "--block-size", "8", name="block"),
                   "gateway_key": engine(self.rig, "prefill", TINY, key="another secret", name="key")}
         for i, (word, (port, p)) in enumerate(others.items()):
-            p.wait_for(lambda at=port: is_ready(at), 120)
-            text = words(70 + i)
-            want, _ = self.alone(text)
-            before = outcomes(self.b)
-            got, cached, _ = ask(self.b, text, salt="six" + word, prefill=port)
-            self.assertEqual((got, cached), (want, 0))
-            self.counted(before, "refused")
-            self.assertIn(word, p.tail(40000))
-            self.assertEqual(metric(port, "deja_engine_kv_refusals_total"), 1)
+            with self.subTest(word):
+                p.wait_for(lambda at=port: is_ready(at), 120)
+                if word == "block_size" and block_tokens(port) == block_tokens(self.b):
+                    self.skipTest("blocks have one size only in the rare build")
+                text = words(70 + i)
+                want, _ = self.alone(text)
+                before = outcomes(self.b)
+                got, cached, _ = ask(self.b, text, salt="six" + word, prefill=port)
+                self.assertEqual((got, cached), (want, 0))
+                self.counted(before, "refused")
+                self.assertIn(word, p.tail(40000))
+                self.assertEqual(metric(port, "deja_engine_kv_refusals_total"), 1)
             p.stop()
 
     def test_an_engine_killed_in_the_middle_of_a_transfer_costs_nobody_an_answer(self):
@@ -286,7 +299,7 @@ class Adapters(unittest.TestCase):
             for name in ("one", "t"):
                 want = ask(dec, words(1), salt="alone", model=name)[0]
                 got, cached, n = ask(dec, words(1), salt="x", prefill=pre, model=name)
-                self.assertEqual((got, cached), (want, (n - 1) // 16 * 16))
+                self.assertEqual((got, cached), (want, carried(dec, n)[1]))
             self.assertEqual(ask(dec, words(1), salt="x", prefill=pre, model="two")[1], 0)
             self.assertEqual(outcomes(dec), {"whole": 2, "refused": 1})
             self.assertIn("lora", p.tail(40000))
@@ -301,7 +314,7 @@ class Real(unittest.TestCase):
             want = ask(dec, text, salt="alone", max_tokens=6)
             got, cached, n = ask(dec, text, salt="x", prefill=pre, max_tokens=6)
             self.assertEqual(got, want[0])
-            self.assertEqual((cached, outcomes(dec)), ((n - 1) // 16 * 16, {"whole": 1}))
+            self.assertEqual((cached, outcomes(dec)), (carried(dec, n)[1], {"whole": 1}))
             self.assertGreaterEqual(cached, 32)
 
 

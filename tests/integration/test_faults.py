@@ -206,10 +206,24 @@ class TwoUpstreams(Case):
 
 
 class Clients(Case):
-    options = ("--client-write-ms", "1000", "--keep-after-gone-ms", "0")
+    """The big answers come from an upstream in another process: making them is as much work as sending them, and would keep the one that
+    answers the others from doing so."""
 
-    def open_stream(self, text):
-        body = json.dumps({"model": "m", "stream": True, "messages": [{"role": "user", "content": text}]}).encode()
+    @classmethod
+    def setUpClass(cls):
+        cls.big = subprocess.Popen([sys.executable, os.path.join(ROOT, "tests", "integration", "fake_upstream.py")], stdout=subprocess.PIPE, text=True)
+        cls.addClassCleanup(cls.end_big)
+        cls.options = ("--client-write-ms", "1000", "--keep-after-gone-ms", "0", "--upstream", cls.big.stdout.readline().strip() + " models=big")
+        super().setUpClass()
+
+    @classmethod
+    def end_big(cls):
+        cls.big.terminate()
+        cls.big.wait(10)
+        cls.big.stdout.close()
+
+    def open_stream(self, text, model="m"):
+        body = json.dumps({"model": model, "stream": True, "messages": [{"role": "user", "content": text}]}).encode()
         s = socket.socket()
         s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         s.connect(("127.0.0.1", self.port))
@@ -217,7 +231,7 @@ class Clients(Case):
         return s
 
     def test_clients_that_do_not_read_cost_the_others_nothing_and_are_dropped(self):
-        slow = [self.open_stream(f"[[pad:6000000]]{uuid.uuid4().hex}") for _ in range(6)]
+        slow = [self.open_stream(f"[[pad:6000000]]{uuid.uuid4().hex}", "big") for _ in range(6)]
         try:
             load = Load(self.port)
             began = time.monotonic()

@@ -6,7 +6,7 @@ import os
 import unittest
 
 from tests.integration.live_rig import until
-from tests.integration.rig import DATA, GATEWAY_KEY, Rig, call
+from tests.integration.rig import DATA, GATEWAY_KEY, Rig, block_tokens, call
 
 KEY = {"x-deja-key": GATEWAY_KEY}
 
@@ -65,20 +65,23 @@ class KvEvents(unittest.TestCase):
             first.step()
             first.step()
             self.assertEqual((first.resets, first.held), (1, set()))
-            prompt = [5 + i % 90 for i in range(41)]          # five full blocks and a token
+            size = block_tokens(rig.engine_port)              # 8, or 2 in the rare build
+            prompt = [5 + i % 90 for i in range(41)]          # full blocks and a token
+            full, shared = 40 // size, 24 // size
             self.assertEqual(self.complete(rig, prompt), 0)
-            first.until_held(5)
+            first.until_held(full)
             self.assertEqual({x[0] for x in first.held}, {"0"})
-            late = Reader(rig.engine_port).until_held(5)
-            self.assertEqual(late.held, first.held)
+            late = Reader(rig.engine_port).until_held(full)
+            self.assertEqual((len(late.held), late.held), (full, first.held))
             self.assertEqual(self.complete(rig, prompt), 40)
-            self.complete(rig, prompt[:24] + [99] * 9)        # shares three blocks, adds one
-            first.until_held(6)
+            self.complete(rig, prompt[:24] + [99] * 9)        # shares the first 24 tokens, adds a block of 8
+            more = full + 32 // size - shared
+            first.until_held(more)
             again = Reader(rig.engine_port, f"?incarnation={late.incarnation}&from={late.number}")
             again.held = set(late.held)
-            again.until_held(6)
+            again.until_held(more)
             self.assertEqual((again.resets, again.held), (0, first.held))
-            stranger = Reader(rig.engine_port, "?incarnation=0123456789abcdef&from=3").until_held(6)
+            stranger = Reader(rig.engine_port, "?incarnation=0123456789abcdef&from=3").until_held(more)
             self.assertEqual((stranger.resets, stranger.held), (1, first.held))
             for r in (first, late, again, stranger):
                 r.close()
