@@ -239,8 +239,23 @@ static void on_drained(void *arg)
     if (drained) drained(s->drained_arg); /* may close the server */
 }
 
+/* Those whose connection the system has made already, and who may have sent a request: closing would reset them. */
+static void accept_rest(struct httpd *s)
+{
+    int fd;
+    struct sockaddr_storage peer;
+    socklen_t n = sizeof peer;
+    for (int i = 0; s->listener && i < BACKLOG; i++, n = sizeof peer) {
+        fd = accept4(evconnlistener_get_fd(s->listener), (struct sockaddr *)&peer, &n,
+                     SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0) return;
+        accept_one(s, fd, (struct sockaddr *)&peer, (int)n);
+    }
+}
+
 void httpd_drain(struct httpd *s, void (*drained)(void *arg), void *arg)
 {
+    accept_rest(s);
     stop_accepting(s);
     s->draining = true;
     s->drained = drained;

@@ -41,7 +41,8 @@ struct httpd_handler {
 MUST enum err httpd_listen(struct httpd **out, struct loop *l, const struct httpd_options *o,
                            const struct httpd_handler *h, struct errmsg *e);
 int httpd_port(const struct httpd *s);
-/* Stops accepting, closes idle connections, lets running replies end; drained(arg) when none is left. */
+/* Stops accepting (who has connected by now is still taken), closes idle connections, lets running replies end; drained(arg) when none is
+ * left. A connection that has asked nothing yet has half a second to do so. */
 void httpd_drain(struct httpd *s, void (*drained)(void *arg), void *arg);
 /* At once; unanswered requests get gone. Not from inside on_request, gone or writable (drained is fine). */
 void httpd_close(struct httpd *s);

@@ -28,6 +28,7 @@ enum {
     LINGER_SILENCE_MS = 2000,
     LINGER_MS = 5000,
     GONE_POLL_MS = 500,
+    FIRST_REQUEST_MS = 500, /* of a connection that has asked nothing when the server ends */
     REPLY_HEADERS_MAX = 65536,
 };
 
@@ -352,6 +353,7 @@ static void on_read(void *arg)
     if (c->state == CONN_BODY || c->state == CONN_LINGER)
         enter(c, c->state); /* silence starts anew */
     take_input(c);
+    if (c->server->draining && c->state == CONN_IDLE) conn_kick(c); /* it was an empty line */
 }
 
 /* --- events of the socket */
@@ -450,6 +452,17 @@ static void on_timer(void *arg)
     if (c->stall_ms) arm_for(c, c->stall_ms);
 }
 
+/* Between requests, at the end of the server. What is on its way is still answered. */
+static void drain_idle(struct http_conn *c)
+{
+    if (c->hurried || !wire_silent(&c->wire)) return; /* an event follows */
+    c->hurried = !c->queued_bytes;
+    if (c->hurried)
+        set_deadline(c, FIRST_REQUEST_MS);
+    else
+        begin_last(c);
+}
+
 void conn_continue(struct http_conn *c)
 {
     if (c->broken) {
@@ -459,8 +472,8 @@ void conn_continue(struct http_conn *c)
     if (!flush(c)) return;
     if (c->state == CONN_LAST && !conn_waiting(c))
         last_is_out(c);
-    else if (c->server->draining && c->state == CONN_IDLE)
-        begin_last(c);
+    else if (c->server->draining && c->state == CONN_IDLE && !wire_in(&c->wire).n)
+        drain_idle(c);
     else
         take_input(c);
 }

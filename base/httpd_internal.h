@@ -46,6 +46,7 @@ struct http_conn {
     bool in_handler; /* on_request is running */
     bool linger;     /* close gently: the client may still be sending */
     bool broken;     /* to be dropped by the kick event */
+    bool hurried;    /* the server ends: it has a moment for its first request */
     struct sockaddr_storage peer;
     char peer_text[64];
 };

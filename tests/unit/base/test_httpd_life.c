@@ -91,6 +91,10 @@ TEST(drain_lets_running_replies_end_closes_the_idle_and_accepts_no_more)
     atomic_store(&n_drained, 0);
     int idle = dial(g.port), busy = dial(g.port);
     send_z(busy, GET("/later"));
+    send_z(idle, GET("/x"));
+    answer_init(&a);
+    receive(idle, &a, "\r\n\r\n127.0.0.1", 2000);
+    answer_fini(&a);
     usleep(10000);
     rig_do(&g, drain, g.server);
     answer_init(&a);
@@ -108,6 +112,39 @@ TEST(drain_lets_running_replies_end_closes_the_idle_and_accepts_no_more)
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     CHECK(connect(fd, (struct sockaddr *)&to, sizeof to) != 0);
     close(fd);
+    rig_close(&g);
+}
+
+static void block_and_drain(void *arg)
+{
+    usleep(100000); /* meanwhile clients connect, and nobody accepts */
+    httpd_drain(arg, drained, NULL);
+}
+
+TEST(who_has_connected_before_the_drain_is_answered_and_who_asks_nothing_waits_for_nothing)
+{
+    struct rig g;
+    struct answer a;
+    rig_open(&g, (struct httpd_options){0}, on_request);
+    atomic_store(&n_drained, 0);
+    CHECK(loop_post(g.loop, block_and_drain, g.server) == OK);
+    usleep(30000);
+    int asks = dial(g.port), slow = dial(g.port), silent = dial(g.port), blank = dial(g.port);
+    send_z(asks, GET("/x"));
+    send_z(blank, "\r\n");
+    usleep(150000);
+    send_z(slow, GET("/x")); /* within its moment */
+    int fds[] = {asks, slow, silent, blank};
+    for (int i = 0; i < 4; i++) {
+        answer_init(&a);
+        receive(fds[i], &a, NULL, 2000);
+        CHECK(a.closed);
+        CHECK_INT(has(&a, "HTTP/1.1 200 OK") && has(&a, "Connection: close"), i < 2);
+        answer_fini(&a);
+        close(fds[i]);
+    }
+    usleep(30000);
+    CHECK_INT(atomic_load(&n_drained), 1);
     rig_close(&g);
 }
 
