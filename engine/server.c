@@ -289,7 +289,8 @@ static void on_tick(void *arg)
     server_drain_events(s);
     gives_run(s);
     for (struct exchange *x = s->exchanges; x; x = x->next) {
-        if (!x->streaming || !x->http || now - x->last_write_ms < SERVER_PING_MS) continue;
+        if (!x->streaming || !x->http || x->blocked || now - x->last_write_ms < SERVER_PING_MS)
+            continue;
         http_write(x->http, STR(": ping\n\n"));
         x->last_write_ms = now;
     }

@@ -156,9 +156,11 @@ struct exchange {
     struct choice_out choices[SERVER_CHOICES_MAX];
     int n_choices, n_open; /* n_open: choices still in the engine */
     bool on_worker, streaming;
-    bool calls_on;             /* tools are given and may be called */
-    bool marker_in_prompt;     /* the prompt ends with what begins a call */
-    struct grammar *grammar;   /* what the text must be; NULL = free */
+    bool blocked; /* the client must read before more of its stream is written */
+    struct token_event *held_first, *held_last; /* meanwhile, in order */
+    bool calls_on;                              /* tools are given and may be called */
+    bool marker_in_prompt;                      /* the prompt ends with what begins a call */
+    struct grammar *grammar;                    /* what the text must be; NULL = free */
     struct openai_error error; /* status 0 = none; set by preparation (maybe on a worker) */
     int64_t prompt_tokens, completion_tokens, cached_tokens, drafted_tokens, accepted_tokens;
     float *vectors; /* embeddings: [n_texts][dim] */

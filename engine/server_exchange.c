@@ -1,6 +1,6 @@
-/* server_exchange.c - life of one request: parse, prepare (perhaps on a worker), submit, answer as
- * events come, let go. A client that leaves cancels its work in the engine at once, streaming or
- * not. */
+/* server_exchange.c - life of one request: parse, prepare (perhaps on a worker), submit, answer as events come, let go. A client that
+ * leaves cancels its work in the engine at once, streaming or not. One that reads a stream more slowly than it is made loses nothing: what
+ * it has no room for is held, at most the rest of the answer, until it reads on or has read nothing for httpd's write_timeout. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -99,6 +99,9 @@ static void cancel(struct exchange *x)
         if (x->submissions[i].submitted) engine_cancel(x->server->engine, x->submissions[i].id);
 }
 
+static void run_held(struct exchange *x);
+static void on_writable(void *arg);
+
 static void on_gone(void *arg)
 {
     struct exchange *x = arg;
@@ -106,6 +109,7 @@ static void on_gone(void *arg)
     x->http = NULL;
     cancel(x);
     fetch_cancel(x);
+    run_held(x);
     exchange_maybe_free(x);
 }
 
@@ -122,6 +126,7 @@ void exchange_end(struct exchange *x)
     x->http = NULL;
     cancel(x);
     fetch_cancel(x);
+    run_held(x);
     exchange_maybe_free(x);
 }
 
@@ -273,6 +278,7 @@ void exchange_start(struct server *s, struct http_req *r, enum openai_kind kind)
              hex);
     link_in(x);
     http_req_on_gone(r, on_gone, x);
+    http_req_on_writable(r, on_writable, x);
     read_trusted_headers(x);
     prepare(x);
     exchange_maybe_free(x);
@@ -324,6 +330,44 @@ static void take_end(struct exchange *x, struct token_event *ev)
         write_whole(x);
 }
 
+static void take(struct exchange *x, struct token_event *ev)
+{
+    if (ev->is_end)
+        take_end(x, ev);
+    else
+        take_token(x, ev);
+    mem_free(ev);
+}
+
+static void hold(struct exchange *x, struct token_event *ev)
+{
+    ev->next = NULL;
+    *(x->held_first ? &x->held_last->next : &x->held_first) = ev;
+    x->held_last = ev;
+}
+
+static bool must_wait(const struct exchange *x)
+{
+    return x->http && x->blocked;
+}
+
+static void run_held(struct exchange *x)
+{
+    while (x->held_first && !must_wait(x)) {
+        struct token_event *ev = x->held_first;
+        x->held_first = ev->next;
+        take(x, ev);
+    }
+}
+
+static void on_writable(void *arg)
+{
+    struct exchange *x = arg;
+    x->blocked = false;
+    run_held(x);
+    exchange_maybe_free(x);
+}
+
 /* Runs everything that was delivered. */
 static void drain_events(void *arg)
 {
@@ -335,13 +379,13 @@ static void drain_events(void *arg)
     pthread_mutex_unlock(&s->lock);
     for (struct token_event *next; ev; ev = next) {
         struct exchange *x = ev->exchange;
-        next = ev->next;
-        if (ev->is_end)
-            take_end(x, ev);
-        else
-            take_token(x, ev);
         bool last = ev->is_end;
-        mem_free(ev);
+        next = ev->next;
+        if (must_wait(x)) {
+            hold(x, ev);
+            continue;
+        }
+        take(x, ev);
         if (last) exchange_maybe_free(x);
     }
 }

@@ -63,7 +63,7 @@ static void send_chunk(struct exchange *x, struct buf *json)
     struct buf frame;
     buf_init(&frame, json->n + 64);
     sse_write_data(&frame, buf_view(json));
-    http_write(x->http, buf_view(&frame));
+    if (!http_write(x->http, buf_view(&frame))) x->blocked = true;
     buf_fini(&frame);
     x->last_write_ms = clock_ms();
 }

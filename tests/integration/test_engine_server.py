@@ -375,6 +375,41 @@ class Life(unittest.TestCase):
                 answer = json.loads(answer)
                 self.assertEqual((status, answer["usage"]["completion_tokens"], answer["choices"][0]["finish_reason"]), (200, tokens, "length"))
 
+    def test_a_client_that_reads_its_stream_late_gets_all_of_it(self):
+        """Five megabytes, of which sockets take half: the rest waits for the client, and costs the others nothing."""
+        body = {"model": "t", "messages": user("x"), "max_tokens": 400, "ignore_eos": True, "n": 8, "seed": 3, "logprobs": True, "top_logprobs": 20}
+        with Rig() as rig:
+            p = rig.engine(os.path.join(DATA, "tiny-llama-mixed.gguf"), extra=("--served-model-name", "t"))
+            port, late = rig.engine_port, [socket.socket() for _ in range(3)]
+            for i, s in enumerate(late):                      # the third one never reads
+                text = json.dumps(dict(body, stream=True)).encode()
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                s.connect(("127.0.0.1", port))
+                s.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (CHAT.encode(), len(text)) + text)
+            whole = json.loads(call(port, "POST", CHAT, body, timeout=300)[2])
+            end = time.time() + 300
+            while metrics(port)["vllm:num_requests_running"] or metrics(port)["vllm:num_requests_waiting"]:
+                self.assertLess(time.time(), end)
+                time.sleep(0.05)
+            for s in late[:2]:
+                raw = b""
+                s.settimeout(60)
+                while not raw.endswith(b"0\r\n\r\n"):
+                    piece = s.recv(1 << 20)
+                    self.assertTrue(piece, raw[-200:])
+                    raw += piece
+                said, told = [""] * 8, [0] * 8
+                for f in sse(b"\n\n".join(x for x in re.split(rb"\r?\n", raw) if x.startswith(b"data: ")) + b"\n\n"):
+                    for c in f["choices"]:
+                        said[c["index"]] += c["delta"].get("content") or ""
+                        told[c["index"]] += len((c["logprobs"] or {}).get("content") or [])
+                self.assertEqual(told, [400] * 8)
+                self.assertEqual(said, [c["message"]["content"] for c in whole["choices"]])
+            self.assertNotIn("dropped", p.tail(100000))
+            for s in late:
+                s.close()
+            self.assertEqual(call(port, "GET", "/ready")[0], 200)
+
     def test_sigterm_lets_a_running_answer_end_and_exits_with_0(self):
         with Rig() as rig:
             p = rig.engine(os.path.join(DATA, "tiny-llama-mixed.gguf"), extra=("--served-model-name", "t"))
