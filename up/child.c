@@ -18,7 +18,8 @@
 struct child {
     struct loop *loop;
     char *name, *log_path, *argv[CHILD_ARGS_MAX];
-    pid_t pid; /* 0 = not running */
+    int held_fd; /* 0 = none */
+    pid_t pid;   /* 0 = not running */
     bool stopping;
     int restarts, in_a_row;
     uint64_t started_ms;
@@ -51,6 +52,7 @@ struct child *child_new(struct loop *l, const struct child_options *o)
     c->loop = l;
     c->name = xstrdup(o->name);
     c->log_path = xstrdup(o->log_path);
+    c->held_fd = o->held_fd;
     for (int i = 0; i < CHILD_ARGS_MAX - 1 && o->argv[i]; i++)
         c->argv[i] = xstrdup(o->argv[i]);
     c->again = loop_timer_new(l, start_again, c);
@@ -84,6 +86,7 @@ static _Noreturn void become(struct child *c, pid_t parent, int fd)
         dup2(null, 0);
         dup2(log, 1);
         dup2(log, 2);
+        if (c->held_fd) (void)fcntl(c->held_fd, F_SETFD, 0);
         setpgid(0, 0); /* Ctrl-C reaches the supervisor only, which ends its children in order */
         execvp(c->argv[0], c->argv);
     }

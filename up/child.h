@@ -12,6 +12,7 @@ struct child_options {
     const char *name;                 /* "engine" */
     const char *log_path;             /* appended to */
     const char *argv[CHILD_ARGS_MAX]; /* [0] = the program; NULL-terminated; copied */
+    int held_fd; /* stays open in it: a lock lasts as long as it lives; 0 = none */
 };
 /* Does not start it yet. */
 struct child *child_new(struct loop *l, const struct child_options *o);

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@
 #include "base/http_client.h"
 #include "base/mem.h"
 
-enum { DISK_FREE_MIN_MB = 256 };
+enum { DISK_FREE_MIN_MB = 256, LOCK_STEP_MS = 100, LOCK_WAIT_MS = 20000 };
 
 static const struct conf_row rows[] = {
     {"data", CONF_STR, "", 0, 380, "", 0, "folder of Redis' files, logs and the pid file", "d"},
@@ -144,16 +145,40 @@ static int free_port(void)
     return port;
 }
 
+/* Who runs here, as the pid file says; "" = it says nothing. */
+static void read_pid(const struct up_plan *p, char pid[16])
+{
+    int fd = open(p->pid_path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, pid, 15) : 0;
+    pid[n > 0 ? n : 0] = 0;
+    pid[strcspn(pid, "\n")] = 0;
+    if (fd >= 0) close(fd);
+}
+
+/* It died at once and its Redis, which was told to end by that, is still writing. */
+static bool is_dead(const char *pid)
+{
+    int64_t n;
+    return str_to_i64(str_of(pid), 1, INT32_MAX, &n) == OK && kill((pid_t)n, 0) && errno == ESRCH;
+}
+
 static enum err take_lock(struct up_plan *p, struct errmsg *e)
 {
-    char path[440], pid[16] = "";
+    char path[440], pid[16];
     snprintf(path, sizeof path, "%s/deja.lock", p->data);
     p->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (p->lock_fd < 0) return err_set(e, ERR_IO, "cannot write %s: %s", path, strerror(errno));
-    if (!flock(p->lock_fd, LOCK_EX | LOCK_NB)) return OK;
-    int fd = open(p->pid_path, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0 && read(fd, pid, sizeof pid - 1) > 0) pid[strcspn(pid, "\n")] = 0;
-    if (fd >= 0) close(fd);
+    for (int ms = 0;; ms += LOCK_STEP_MS) {
+        if (!flock(p->lock_fd, LOCK_EX | LOCK_NB)) return OK;
+        read_pid(p, pid);
+        if (!is_dead(pid)) break;
+        if (ms >= LOCK_WAIT_MS)
+            return err_set(e, ERR_UNAVAILABLE,
+                           "the Redis of a deja that has died (process %s) still writes to the "
+                           "data folder %s; start again once it has ended",
+                           pid, p->data);
+        usleep(LOCK_STEP_MS * 1000);
+    }
     return err_set(
         e, ERR_UNAVAILABLE,
         "deja is already running with the data folder %s (process %s); `./dev down` ends it",
@@ -309,6 +334,8 @@ bool up_plan_child(const struct up_plan *p, int which, struct child_options *out
                                   .log_path = arena_strndup(text, log, strlen(log))};
     struct args a = {out, text, 0};
     if (which == UP_REDIS) redis_args(p, &a);
+    /* should this process die at once, the next one must not start a second Redis on the same files */
+    if (which == UP_REDIS) out->held_fd = p->lock_fd;
     if (is_engine) engine_args(p, engine, &a);
     if (which == UP_GATEWAY) gateway_args(p, &a);
     return true;

@@ -136,6 +136,22 @@ class Up(unittest.TestCase):
         with open(os.path.join(self.data, "logs", "up.log"), encoding="utf8") as f:
             self.assertIn("gateway has not ended by itself", f.read())
 
+    def test_a_start_after_a_crash_waits_for_the_redis_that_still_writes(self):
+        pid = self.detached()
+        lock = os.path.join(self.data, "deja.lock")
+        held = {name: [f for f in os.listdir(f"/proc/{p}/fd") if os.path.realpath(f"/proc/{p}/fd/{f}") == lock] for name, p in children(pid).items()}
+        self.assertEqual({name for name in held if held[name]}, {"redis"})
+        os.kill(pid, signal.SIGTERM)
+        self.assertTrue(self.wait(lambda: not os.path.exists(f"/proc/{pid}"), 20))
+        with open(os.path.join(self.data, "deja.pid"), "w", encoding="ascii") as f:
+            f.write(f"{pid}\n")                          # as a crash leaves it
+        began = time.time()
+        with subprocess.Popen(["flock", lock, "sleep", "3"]) as redis:
+            self.assertTrue(self.wait(lambda: subprocess.run(["flock", "-n", lock, "true"], check=False).returncode != 0, 5))
+            self.detached()
+            self.assertGreater(time.time() - began, 2.5)
+            self.assertEqual(redis.wait(5), 0)
+
     def test_a_process_number_left_behind_by_a_crash_is_not_signalled(self):
         other = subprocess.Popen(["sleep", "60"])
         self.addCleanup(lambda: (other.kill(), other.wait()))
