@@ -277,14 +277,14 @@ static void set_code(struct guard_word *w, uint32_t classes, struct str code)
                                             "which",  "what",    "yesno",   "amount",  "howfast",
                                             "clock",  "day",     "month",   "year"};
     static const char *const quants[] = {"all",    "any",     "some",   "no",   "only", "both",
-                                         "either", "atleast", "atmost", "most", "many"};
+                                         "either", "atleast", "atmost", "most", "many", "few"};
     static const char *const modals[] = {"can", "must", "should", "need"};
     static const char *const languages[] = {"fr", "de", "es", "it", "pt", "nl"};
     int64_t n = 0;
     double half = 0;
     if (classes & GC_QUESTION)
         w->question = code_in(questions, sizeof questions / sizeof *questions, code);
-    if (classes & GC_QUANT) w->quant = code_in(quants, 11, code);
+    if (classes & GC_QUANT) w->quant = code_in(quants, 12, code);
     if (classes & GC_MODAL) w->modal = code_in(modals, 4, code);
     if (classes & GC_FOREIGN) w->language = code_in(languages, 6, code);
     if ((classes & GC_NUMBER) && str_to_f64(code, &half) == OK) w->number = (int32_t)(half * 2);

@@ -74,7 +74,8 @@ enum guard_quant {
     GK_ATLEAST,
     GK_ATMOST,
     GK_MOST,
-    GK_MANY
+    GK_MANY,
+    GK_FEW /* hardly any; "a few" are some */
 };
 /* Another word when it has a capital: Polish and polish. Most people write such names small in a hurry (windows) but few (turkey). */
 enum guard_cased { GUARD_CASE_FREE, GUARD_CASE_IF_WRITER_MINDS, GUARD_CASE_ALWAYS };

@@ -12,7 +12,8 @@ enum link {
     LINK_WITH,
     LINK_AS,
     LINK_ABOUT,
-    LINK_OF
+    LINK_OF,
+    LINK_OBJECT /* pay for, wait for: the preposition belongs to the verb */
 };
 
 static enum link link_of(struct str s)
@@ -34,9 +35,16 @@ static enum link link_of(struct str s)
 /* What ties token i to what stands before it. */
 static enum link link_before(const struct guard_text *t, size_t i)
 {
+    static const char *const asking[] = {"wait", "waiting", "ask",  "asking", "pay",
+                                         "call", "apply",   "care", NULL};
     while (i > 0 && !t->tokens[i].clause_start && guard_is_inside(&t->tokens[i - 1]))
         i--;
-    return i > 0 && !t->tokens[i].clause_start ? link_of(t->tokens[i - 1].text) : LINK_NONE;
+    if (i == 0 || t->tokens[i].clause_start) return LINK_NONE;
+    struct str before = t->tokens[i - 1].text;
+    if (str_ends(before, STR(" for")) && t->tokens[i - 1].content) return LINK_OBJECT;
+    if (i > 1 && str_eqz(before, "for") && guard_one_of(t->tokens[i - 2].text, asking))
+        return LINK_OBJECT;
+    return link_of(before);
 }
 
 static bool either(enum link a, enum link b, enum link x, enum link y)
@@ -55,6 +63,7 @@ static bool links_clash(enum link a, enum link b, const struct guard_token *k)
 {
     if (a == LINK_NONE || b == LINK_NONE || a == b) return false;
     if (a == LINK_OF || b == LINK_OF) return false; /* the price of, for; the capital of, in */
+    if (either(a, b, LINK_FOR, LINK_OBJECT)) return false;
     bool counted = k->kind == GT_NUMBER || k->kind == GT_DATE || k->kind == GT_TIME ||
                    (k->classes & (GC_UNIT | GC_DATE));
     if (either(a, b, LINK_PLACE, LINK_WITH)) return false;     /* in Python, with Python */
@@ -131,6 +140,35 @@ static bool wish_differs_in_chinese(const struct guard_text *a, const struct gua
     return wish[0] >= 0 && wish[1] >= 0 && wish[0] != wish[1];
 }
 
+/* "Sell to children", "sell children": without "to" it is what is sold. */
+static bool given_differs(const struct comparison *c, size_t i, size_t j)
+{
+    static const char *const giving[] = {"sell", "lend",  "rent",  "hire", "hand",
+                                         "feed", "sells", "lends", NULL};
+    bool to_a = i + 1 < c->a->n && str_eqz(c->a->tokens[i + 1].text, "to"),
+         to_b = j + 1 < c->b->n && str_eqz(c->b->tokens[j + 1].text, "to");
+    if (to_a == to_b || !guard_one_of(c->a->tokens[i].text, giving)) return false;
+    size_t next_a = i + 1 + to_a, next_b = j + 1 + to_b;
+    while (next_a < c->a->n && guard_is_inside(&c->a->tokens[next_a]))
+        next_a++;
+    while (next_b < c->b->n && guard_is_inside(&c->b->tokens[next_b]))
+        next_b++;
+    return next_a < c->a->n && c->align.partner[next_a] == next_b;
+}
+
+/* For you, with you, from you: the first of such, LINK_NONE when there is none. */
+static enum link link_to_person(const struct guard_text *t)
+{
+    static const char *const persons[] = {"you", "me", "us", NULL};
+    for (size_t i = 1; i < t->n_units; i++) {
+        if (!guard_unit_in(t, i, persons) || t->units[i].clause_start) continue;
+        enum link link = link_of(t->units[i - 1].text);
+        if (link == LINK_FOR || link == LINK_WITH || link == LINK_FROM || link == LINK_ABOUT)
+            return link;
+    }
+    return LINK_NONE;
+}
+
 static const struct guard_token *word_before(const struct guard_text *t, size_t i)
 {
     return i > 0 && !t->tokens[i].clause_start ? &t->tokens[i - 1] : NULL;
@@ -141,7 +179,10 @@ bool guard_is_done_to(const struct guard_text *t, size_t i)
     static const char *const helpers[] = {"be",    "is",  "are",  "am",  "was",     "were", "been",
                                           "being", "get", "gets", "got", "getting", NULL};
     const struct guard_token *k = word_before(t, i);
-    return k && guard_one_of(k->text, helpers) && guard_is_participle(t->tokens[i].text);
+    struct str verb = t->tokens[i].text; /* locked out */
+    ptrdiff_t blank = str_find_char(verb, ' ');
+    if (blank > 0) verb = str_sub(verb, 0, (size_t)blank);
+    return k && guard_one_of(k->text, helpers) && guard_is_participle(verb);
 }
 
 static bool is_done_by(const struct guard_text *t, size_t i)
@@ -150,7 +191,8 @@ static bool is_done_by(const struct guard_text *t, size_t i)
     bool actor = k && ((k->classes & (GC_PERSON1 | GC_PERSON2)) || str_eqz(k->text, "to") ||
                        str_ends(k->text, STR(" i")) || str_ends(k->text, STR(" you")) ||
                        str_ends(k->text, STR(" we")));
-    return actor && !guard_is_participle(t->tokens[i].text);
+    bool right_behind = k && (str_eqz(k->text, "i") || str_eqz(k->text, "we")); /* I locked it */
+    return actor && (right_behind || !guard_is_participle(t->tokens[i].text));
 }
 
 /* The word of content right before both is one and the same: the tenant be evicted, the tenant evict. */
@@ -193,6 +235,10 @@ bool guard_links_differ(struct comparison *c)
     bool here_a = points(c->a, STR("这")), here_b = points(c->b, STR("这"));
     if (here_a != here_b && points(here_a ? c->b : c->a, STR("那")))
         return guard_refuse(c->out, "link", STR("这里"), STR("那里"));
+    enum link person_a = link_to_person(c->a), person_b = link_to_person(c->b);
+    if (person_a && person_b && person_a != person_b &&
+        (person_a == LINK_FOR || person_b == LINK_FOR))
+        return guard_refuse_hard(c->out, "link", STR("for you"), STR("with you"));
     size_t ands_a, ors_a, ands_b, ors_b;
     count_joints(c->a, &ands_a, &ors_a);
     count_joints(c->b, &ands_b, &ors_b);
@@ -203,6 +249,8 @@ bool guard_links_differ(struct comparison *c)
         if (j == GUARD_NO_PARTNER || j >= c->b->n) continue;
         if (!c->voice_explained && voice_differs(c, i, j))
             return guard_refuse(c->out, "link", c->a->tokens[i].text, c->b->tokens[j].text);
+        if (given_differs(c, i, j))
+            return guard_refuse_hard(c->out, "link", STR("to"), c->a->tokens[i].text);
         /* "for opening", "to open": a verb in another form takes another preposition */
         if (c->a->tokens[i].kind == GT_WORD && !str_eq(c->a->tokens[i].text, c->b->tokens[j].text))
             continue;

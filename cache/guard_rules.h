@@ -48,8 +48,26 @@ bool guard_person_differs(struct comparison *c);
 /* For texts whose every word is explained: is what only the question words and pronouns say the same too? */
 bool guard_ask_the_same(struct comparison *c);
 
+bool guard_asks_degree(const struct guard_text *t); /* how old, how safe */
+
 /* guard_asks.c: what the answer would have to be */
 bool guard_asks_differ(struct comparison *c);
+
+/* guard_aspect.c: what grammar says of a deed */
+bool guard_deed_differs(struct comparison *c);  /* done, under way, wished for, asked how */
+bool guard_event_differs(struct comparison *c); /* what befell one, how it is done */
+bool guard_duty_differs(struct comparison *c);  /* need not, must not */
+
+/* guard_parts.c: which small word goes with which */
+bool guard_receiver_differs(struct comparison *c);   /* 给我妈妈挂号, 我妈妈给我挂号 */
+bool guard_counts_differ(struct comparison *c);      /* twice one, once two */
+bool guard_universal_differs(struct comparison *c);  /* 谁都能, 谁能 */
+bool guard_only_then_differs(struct comparison *c);  /* 才, 就 */
+bool guard_degree_differs(struct comparison *c);     /* how old, how */
+bool guard_definition_differs(struct comparison *c); /* what is a, what is your */
+bool guard_modal_order_differs(struct comparison *c); /* must I stay or can I go */
+bool guard_confused_words(struct comparison *c);      /* desert, dessert */
+bool guard_undone_differs(struct comparison *c);      /* I forgot to pay, I paid */
 
 /* guard_words.c: which words */
 bool guard_opposites(struct comparison *c);

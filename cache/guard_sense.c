@@ -15,6 +15,9 @@ static struct str only_about(const struct guard_text *t)
 {
     for (size_t i = 0; i < t->n; i++) {
         if (!t->tokens[i].word || t->tokens[i].word->quant != GK_ONLY) continue;
+        if (i + 1 < t->n && (t->tokens[i + 1].classes & (GC_PERSON1 | GC_PERSON2)) &&
+            !guard_is_inside(&t->tokens[i + 1]))
+            return t->tokens[i + 1].canon; /* only I can see this */
         for (size_t j = i + 1; j < t->n; j++)
             if (t->tokens[j].content) return t->tokens[j].canon;
         return (struct str){"", 0};
@@ -125,15 +128,20 @@ static bool offers_doing(const struct comparison *c)
     return false;
 }
 
-/* How old, how big: an amount, not a way. */
-static bool asks_degree(const struct guard_text *t)
+/* An amount, not a way. */
+bool guard_asks_degree(const struct guard_text *t)
 {
     static const char *const degrees[] = {
-        "old",  "young", "big",  "large", "small", "heavy", "tall",  "high", "low", "wide",
-        "deep", "thick", "fast", "soon",  "early", "late",  "close", "near", NULL};
+        "old",      "young",    "big",       "large",     "small",     "heavy",     "tall",
+        "high",     "low",      "wide",      "deep",      "thick",     "slow",      "late",
+        "early",    "close",    "near",      "safe",      "secure",    "good",      "bad",
+        "hard",     "easy",     "difficult", "strong",    "hot",       "cold",      "warm",
+        "loud",     "bright",   "dark",      "full",      "busy",      "likely",    "sure",
+        "clean",    "new",      "fresh",     "common",    "important", "different", "popular",
+        "accurate", "reliable", "healthy",   "dangerous", "cheap",     "short",     "serious",
+        "strict",   "flexible", NULL};
     for (size_t i = 0; i + 1 < t->n_units; i++)
-        if (str_eqz(t->units[i].text, "how") && guard_one_of(t->units[i + 1].text, degrees))
-            return true;
+        if (guard_unit_is(t, i, "how") && guard_unit_in(t, i + 1, degrees)) return true;
     return false;
 }
 
@@ -151,7 +159,7 @@ bool guard_modality_differs(struct comparison *c)
     if (close && (qa & qb & 1u << GQ_WHERE) && a && b && ((a ^ b) & must))
         return guard_refuse(c->out, "modality", guard_none,
                             guard_none); /* where I can, where I must */
-    if (close && (a | should) != (b | should) && asks_degree(c->a) && asks_degree(c->b))
+    if (close && (a | should) != (b | should) && guard_asks_degree(c->a) && guard_asks_degree(c->b))
         return guard_refuse(c->out, "modality", guard_none, guard_none);
     if ((qa | qb) & manner) return false;
     if (a && b && !(a & b)) return guard_refuse(c->out, "modality", guard_none, guard_none);

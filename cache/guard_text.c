@@ -90,6 +90,13 @@ bool guard_one_of(struct str word, const char *const *list)
     return false;
 }
 
+size_t guard_content_at(const struct guard_text *t, size_t i)
+{
+    for (size_t k = 0; i < t->n_units && k < t->n; k++)
+        if (t->tokens[k].content && t->tokens[k].text.p == t->units[i].text.p) return k;
+    return GUARD_TOKENS_MAX;
+}
+
 static bool month_context(const struct guard_text *t)
 {
     static const char *const before[] = {"in",     "of",    "since", "until", "by",     "from",
@@ -454,9 +461,29 @@ static void settle_meaning(struct guard_text *t)
 bool guard_is_participle(struct str s)
 {
     static const char *const irregular[] = {
-        "been", "gone", "done", "left", "sent", "paid", "got",   "gotten", "made",  "taken", "come",
-        "sold", "lost", "won",  "had",  "met",  "seen", "begun", "bought", "found", "given", NULL};
+        "been",      "gone",   "done",   "left",      "sent",    "paid",   "got",    "gotten",
+        "made",      "taken",  "come",   "sold",      "lost",    "won",    "had",    "met",
+        "seen",      "begun",  "bought", "found",     "given",   "frozen", "stolen", "broken",
+        "written",   "chosen", "hidden", "forgotten", "built",   "held",   "kept",   "told",
+        "withdrawn", "shown",  "spent",  "lent",      "brought", "caught", NULL};
     return guard_one_of(s, irregular) || (s.n > 3 && str_ends(s, STR("ed")));
+}
+
+/* "I have insurance", not "I have lost", "do I have", "have to". */
+static bool has_now(const struct guard_text *t, size_t i)
+{
+    static const char *const helper[] = {"do", "does",   "did",   "can",  "could", "will", "would",
+                                         "to", "should", "might", "must", "may",   "not",  NULL},
+                             *const behind[] = {"to",   "been",     "not",   "got", "already",
+                                                "just", "never",    "ever",  "i",   "we",
+                                                "you",  "they",     "he",    "she", "it",
+                                                "also", "recently", "still", NULL};
+    static const char *const who[] = {"i", "we", "they", "he", "she", NULL};
+    if (!guard_unit_is(t, i, "have") && !guard_unit_is(t, i, "has")) return false;
+    if (!i || t->units[i].clause_start || !guard_unit_in(t, i - 1, who)) return false;
+    if (i > 1 && !t->units[i - 1].clause_start && guard_unit_in(t, i - 2, helper)) return false;
+    return i + 1 < t->n_units && !t->units[i + 1].clause_start &&
+           !guard_unit_in(t, i + 1, behind) && !guard_is_participle(t->units[i + 1].text);
 }
 
 static void note_english_tense(struct guard_text *t)
@@ -471,7 +498,7 @@ static void note_english_tense(struct guard_text *t)
         if (owns && (str_eqz(before, "have") || str_eqz(before, "has"))) t->present = true;
         have = (have && !t->units[i].clause_start) || str_eqz(s, "have") || str_eqz(s, "has");
         if (str_eqz(s, "is") || str_eqz(s, "are") || str_eqz(s, "am") || str_eqz(s, "do") ||
-            str_eqz(s, "does"))
+            str_eqz(s, "does") || has_now(t, i))
             t->present = true;
     }
 }

@@ -113,6 +113,16 @@ size_t guard_number_read(struct guard_text *t, const struct guard_lexicon *x, si
                          struct guard_token *out);
 /* list ends with NULL. */
 bool guard_one_of(struct str word, const char *const *list);
+static inline bool guard_unit_is(const struct guard_text *t, size_t i, const char *word)
+{
+    return i < t->n_units && str_eqz(t->units[i].text, word);
+}
+static inline bool guard_unit_in(const struct guard_text *t, size_t i, const char *const *list)
+{
+    return i < t->n_units && guard_one_of(t->units[i].text, list);
+}
+/* Index of the content token that begins at unit i; GUARD_TOKENS_MAX when none does. */
+size_t guard_content_at(const struct guard_text *t, size_t i);
 /* Bytes of an emoticon that s begins with; 0 = none. before: the byte in front of it, a blank at the start. guard_signs.c */
 size_t guard_emoticon(struct str s, char before);
 /* Base forms of an English word; the word itself comes first. Returns their number. guard_stem.c */
