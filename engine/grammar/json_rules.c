@@ -34,6 +34,13 @@ int json_blank(struct nfa *a, int next)
     return nfa_split(a, next, nfa_call(a, (struct callee){RULE_BLANK, 0, INDENT_MAX}, 0, next));
 }
 
+/* Where next is open only once there is enough, so is what stands before it: else a run that wrote it could not go on. */
+static int blank_if_enough(struct nfa *a, int next)
+{
+    struct callee blank = {RULE_BLANK, 0, INDENT_MAX};
+    return nfa_split(a, next, nfa_call(a, blank, EDGE_ENOUGH, next));
+}
+
 int json_text(struct nfa *a, struct str text, int next)
 {
     struct buf b;
@@ -153,13 +160,13 @@ static void define_numbers(struct program *p)
 int json_array_of(struct nfa *a, const struct callee *items, int n_items, struct callee rest,
                   uint32_t min)
 {
-    int end = json_blank(a, nfa_bytes(a, ']', ']', EDGE_ENOUGH, nfa_accept(a)));
+    int close = nfa_bytes(a, ']', ']', EDGE_ENOUGH, nfa_accept(a)), end = json_blank(a, close);
     uint32_t fixed = n_items > 1 ? (uint32_t)n_items : 1; /* items after which all are alike */
     int after = end;
     if (rest.rule >= 0) {
         int loop = nfa_head(a), item = json_blank(a, nfa_call(a, rest, 0, loop));
         int comma = nfa_bytes(a, ',', ',', EDGE_COUNT, item);
-        nfa_close(a, loop, comma, end);
+        nfa_close(a, loop, comma, min > fixed + 1 ? blank_if_enough(a, close) : end);
         after = min > fixed ? comma : loop;
     }
     for (uint32_t i = fixed - 1; i > 0; i--) {

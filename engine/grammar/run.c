@@ -200,7 +200,8 @@ void run_next_bytes(const struct grammar_run *r, const struct program *p, uint32
         for (int i = 0; i < s->n_calls; i++) {
             const struct dfa_call *c = &p->call[s->call + (uint32_t)i];
             struct frame moved = *f;
-            for (int k = 0; k < 4 && pass(&moved, c->to); k++)
+            bool open = pass(&moved, c->to);
+            for (int k = 0; k < 4 && open; k++)
                 out->bits[k] |= p->rule[c->callee.rule].first.bits[k];
         }
         if (!s->accept) return;

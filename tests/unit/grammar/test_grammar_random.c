@@ -143,16 +143,23 @@ TEST(a_mask_says_exactly_which_tokens_are_accepted)
         json_decref(schema);
     }
     static const char *const schemas[] = {
-        "{\"type\":\"string\",\"minLength\":3,\"maxLength\":9}", "{\"type\":\"object\"}", "{}",
+        "{\"type\":\"string\",\"minLength\":3,\"maxLength\":9}",
+        "{\"type\":\"object\"}",
+        "{}",
         "{\"anyOf\":[{\"type\":\"string\",\"maxLength\":2},{\"type\":\"string\",\"pattern\":\"^a+"
         "\"}]}",
-        "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"format\":\"date\"},\"maxItems\":3}"};
-    for (uint64_t i = 0; i < 25; i++) {
+        "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"format\":\"date\"},\"maxItems\":3}",
+        "{\"type\":\"array\",\"items\":{\"enum\":[1]},\"minItems\":5}",
+        "{\"type\":\"array\",\"prefixItems\":[true,true],\"items\":{\"enum\":[true,7]},"
+        "\"minItems\":5,"
+        "\"maxItems\":5}"};
+    enum { N = sizeof schemas / sizeof schemas[0] };
+    for (uint64_t i = 0; i < 5 * N; i++) {
         struct errmsg e = {0};
-        struct grammar *g = rig_schema(schemas[i % 5], true, &e);
+        struct grammar *g = rig_schema(schemas[i % N], true, &e);
         rng_seed(&r, i);
         REQUIRE(g);
-        walk_and_check(g, &r, schemas[i % 5], i);
+        walk_and_check(g, &r, schemas[i % N], i);
         grammar_unref(g);
     }
 }

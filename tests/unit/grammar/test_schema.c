@@ -89,6 +89,9 @@ static const struct {
     {"{\"type\":\"array\",\"items\":{\"enum\":[1]},\"minItems\":2,\"maxItems\":3}",
      {"[1,1]", "[1,1,1]"},
      {"[]", "[1]", "[1,1,1,1]"}},
+    {"{\"type\":\"array\",\"items\":{\"enum\":[1]},\"minItems\":4,\"maxItems\":5}",
+     {"[1,1,1,1]", "[ 1, 1, 1, 1 ]", "[1,1,1,1,1\n]"},
+     {"[1,1]", "[1,1,1]", "[1,1 ,1,1]", "[1,1,1,1,1,1]"}},
     {"{\"type\":\"array\",\"maxItems\":0}", {"[]", "[ ]"}, {"[1]"}},
     {"{\"type\":\"array\",\"prefixItems\":[{\"type\":\"integer\"},{\"type\":\"string\"}],"
      "\"items\":false}",
