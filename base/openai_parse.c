@@ -233,7 +233,8 @@ static bool check_logprobs(const struct openai_check *c)
 static bool add_bias(const struct openai_check *c, struct str key, const json_t *v)
 {
     int64_t id;
-    bool digits = key.n && key.p[0] != '-' && str_to_i64(key, 0, INT32_MAX, &id) == OK;
+    bool plain = key.n && key.p[0] != '-' && (key.p[0] != '0' || key.n == 1); /* one name a token */
+    bool digits = plain && str_to_i64(key, 0, INT32_MAX, &id) == OK;
     if (!digits) {
         struct str shown = str_sub(key, 0, 32);
         shown = str_sub(shown, 0, utf8_complete(shown));

@@ -80,7 +80,7 @@ struct token_event {
     float logprob;
     int n_top;
     struct sampler_top top[SAMPLER_TOP_LOGPROBS_MAX];
-    size_t held; /* bytes the assembler still holds back */
+    size_t released; /* raw bytes of the choice's tokens whose text is out */
     struct engine_end end;
     size_t n_text;
     char text[];

@@ -26,7 +26,7 @@ void logprobs_add(struct exchange *x, struct choice_out *c, const struct token_e
         memcpy(t->top, ev->top, sizeof t->top);
     }
     c->fed += n_bytes;
-    c->out = ev->stopped ? c->out + ev->n_text : c->fed - ev->held;
+    c->out = ev->released;
 }
 
 static void write_token_fields(const struct exchange *x, int32_t id, float logprob, struct buf *out)

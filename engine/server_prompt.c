@@ -123,6 +123,14 @@ static void prepare_prediction(struct exchange *x)
     if (x->expected.failed) refuse(x, "prediction", "", "prediction: too long to be read");
 }
 
+static void check_ignore_eos(struct exchange *x)
+{
+    const json_t *v = json_given(x->request.body, "ignore_eos");
+    if (v && !json_is_boolean(v))
+        openai_error_set(&x->error, 400, "invalid_request_error", "ignore_eos", "invalid_type",
+                         "ignore_eos: expected true or false, got %s", json_kind(v));
+}
+
 void prompt_prepare(struct exchange *x)
 {
     const char *param = x->kind == OPENAI_CHAT ? "messages" : "prompt";
@@ -137,5 +145,6 @@ void prompt_prepare(struct exchange *x)
     }
     token_list_init(&x->expected, CHAT_PROMPT_MAX);
     if (!x->error.status) prepare_prediction(x);
+    if (!x->error.status) check_ignore_eos(x);
     form_prepare(x);
 }

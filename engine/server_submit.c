@@ -38,7 +38,7 @@ static bool on_token(void *arg, const struct engine_token *t)
     ev->n_top = t->n_top;
     if (t->n_top) memcpy(ev->top, t->top, (size_t)t->n_top * sizeof *t->top);
     ev->stopped = c->stopped;
-    ev->held = c->stopped ? 0 : stream_text_held(c->assembler);
+    ev->released = stream_text_released(c->assembler);
     bool go_on = !c->stopped; /* before the hand-over: the exchange is the loop's then */
     server_deliver(x->server, ev);
     return go_on;

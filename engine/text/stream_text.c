@@ -16,7 +16,9 @@ struct stream_text {
     int n_stops;
     char held
         [STOP_BYTES_MAX]; /* tail not sent yet: whole characters, or the head of one inside a stop */
+    uint8_t fed[STOP_BYTES_MAX]; /* how many bytes that were fed each of them stands for */
     size_t n_held;
+    size_t released;          /* of the bytes that were fed, those whose text is out */
     unsigned char partial[4]; /* an unfinished UTF-8 sequence */
     size_t n_partial;
     bool stopped;
@@ -69,9 +71,9 @@ void stream_text_free(struct stream_text *s)
     mem_free(s);
 }
 
-size_t stream_text_held(const struct stream_text *s)
+size_t stream_text_released(const struct stream_text *s)
 {
-    return s->n_held + s->n_partial;
+    return s->released;
 }
 
 /* Sends all but the last `keep` held bytes. */
@@ -79,12 +81,16 @@ static void release(struct stream_text *s, size_t keep, struct buf *out)
 {
     size_t n = s->n_held - keep;
     buf_add(out, s->held, n);
+    for (size_t i = 0; i < n; i++)
+        s->released += s->fed[i];
     memmove(s->held, s->held + n, keep);
+    memmove(s->fed, s->fed + n, keep);
     s->n_held = keep;
 }
 
-/* Takes one byte of good text. True when it completes a stop string: of several the longest, so that less is shown. */
-static bool push(struct stream_text *s, char c, struct buf *out)
+/* Takes one byte of good text, which stands for n_fed of the input. True when it completes a stop string: of several the longest, so that
+ * less is shown. */
+static bool push(struct stream_text *s, char c, size_t n_fed, struct buf *out)
 {
     size_t keep = 0, hit = 0;
     for (int i = 0; i < s->n_stops; i++) {
@@ -101,6 +107,7 @@ static bool push(struct stream_text *s, char c, struct buf *out)
     }
     /* Before c the held bytes were a prefix of some stop, at most STOP_BYTES_MAX - 1 of them: there is room. */
     ASSERT(s->n_held < STOP_BYTES_MAX);
+    s->fed[s->n_held] = (uint8_t)n_fed;
     s->held[s->n_held++] = c;
     if (hit) {
         release(s, hit, out);
@@ -115,8 +122,14 @@ static bool push(struct stream_text *s, char c, struct buf *out)
 static bool push_all(struct stream_text *s, const char *p, size_t n, struct buf *out)
 {
     for (size_t i = 0; i < n; i++)
-        if (push(s, p[i], out)) return true;
+        if (push(s, p[i], 1, out)) return true;
     return false;
+}
+
+/* U+FFFD for a broken sequence of n_fed bytes. */
+static bool push_broken(struct stream_text *s, size_t n_fed, struct buf *out)
+{
+    return push(s, '\xef', n_fed, out) || push(s, '\xbf', 0, out) || push(s, '\xbd', 0, out);
 }
 
 /* Bytes that a sequence with this lead has; 0 when no sequence starts so. */
@@ -143,15 +156,15 @@ static bool continues(const unsigned char *partial, size_t n, unsigned char c)
 
 static bool feed_byte(struct stream_text *s, unsigned char c, struct buf *out)
 {
-    static const char replacement[] = "\xef\xbf\xbd";
     if (s->n_partial && !continues(s->partial, s->n_partial, c)) {
+        size_t broken = s->n_partial;
         s->n_partial = 0;
-        if (push_all(s, replacement, 3, out)) return true;
+        if (push_broken(s, broken, out)) return true;
     }
     if (!s->n_partial) {
         size_t n = length_of_lead(c);
-        if (n == 0) return push_all(s, replacement, 3, out);
-        if (n == 1) return push(s, (char)c, out);
+        if (n == 0) return push_broken(s, 1, out);
+        if (n == 1) return push(s, (char)c, 1, out);
     }
     s->partial[s->n_partial++] = c;
     if (s->n_partial < length_of_lead(s->partial[0])) return false;
@@ -170,9 +183,9 @@ bool stream_text_feed(struct stream_text *s, struct str bytes, struct buf *out)
 void stream_text_finish(struct stream_text *s, struct buf *out)
 {
     if (s->stopped) return;
-    bool cut = s->n_partial > 0;
+    size_t cut = s->n_partial;
     s->n_partial = 0;
-    if (cut && push_all(s, "\xef\xbf\xbd", 3, out)) return;
+    if (cut && push_broken(s, cut, out)) return;
     release(s, 0, out);
     s->stopped = true;
 }

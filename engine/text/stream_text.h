@@ -15,7 +15,8 @@ void stream_text_free(struct stream_text *s);
 bool stream_text_feed(struct stream_text *s, struct str bytes, struct buf *out);
 /* The end without a stop string: appends what was held back; an unfinished character becomes U+FFFD. */
 void stream_text_finish(struct stream_text *s, struct buf *out);
-/* Bytes held back now. */
-size_t stream_text_held(const struct stream_text *s);
+/* How many of the bytes that were fed stand in what has been appended so far; a broken sequence counts as what it was, not as the U+FFFD it
+ * became. Those of a stop string and behind it never do. */
+size_t stream_text_released(const struct stream_text *s);
 
 #endif

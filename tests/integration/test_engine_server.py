@@ -154,6 +154,23 @@ class EngineServer(unittest.TestCase):
         self.assertTrue(shown.startswith(a["message"]["content"]))
         self.assertLess(len(shown), len(full))
 
+    def test_logprobs_and_text_end_together_also_where_characters_are_broken(self):
+        shown = lambda entries: b"".join(bytes(e["bytes"]) for e in entries).decode("utf8", "replace")
+        for seed in range(10):
+            fields = {"messages": user(f"hello {seed}"), "temperature": 1, "seed": seed, "logprobs": True, "max_tokens": 40}
+            full = self.chat(**fields)["choices"][0]["message"]["content"]
+            for at in range(3, len(full) - 3, 7):
+                for stop in (full[at:at + 2], [full[at:at + 3], full[at:at + 2] + "\ufffd\ufffdzz"]):
+                    whole = self.chat(stop=stop, **fields)["choices"][0]
+                    chunks = [c["choices"][0] for c in self.stream(stop=stop, **fields)]
+                    streamed = ("".join(c["delta"].get("content") or "" for c in chunks),
+                                [e for c in chunks for e in ((c["logprobs"] or {}).get("content") or [])])
+                    for text, entries in ((whole["message"]["content"], whole["logprobs"]["content"]), streamed):
+                        self.assertTrue(full.startswith(text))
+                        self.assertTrue((shown(entries) + "\ufffd").startswith(text), (text, shown(entries)))
+                        if text:  # the last token said is the first whose text reaches the end
+                            self.assertLess(len(shown(entries[:-1]).rstrip("\ufffd")), len(text), (text, shown(entries)))
+
     def test_a_refusal_said_before_is_part_of_the_prompt(self):
         def answer(**said):
             messages = user("hello") + [dict(role="assistant", **said)] + user("why?")
@@ -290,6 +307,7 @@ class EngineServer(unittest.TestCase):
         self.refused(400, CHAT, param="logit_bias", messages=user("x"), logit_bias={"99999": 1})
         self.refused(404, CHAT, code="model_not_found", messages=user("x"), model="other")
         self.refused(400, TEXT, param="prompt", prompt=[1, 99999])
+        self.refused(400, TEXT, param="ignore_eos", prompt="x", ignore_eos="yes")
         self.refused(400, CHAT, code="context_length_exceeded", param="messages", messages=user("word " * 600))
         self.refused(415, CHAT, headers={"Content-Type": "text/plain"}, messages=user("x"))
         self.assertEqual(call(self.port, "GET", CHAT)[0], 405)

@@ -189,6 +189,8 @@ static const struct refusal refusals[] = {
      "top_logprobs: allowed only with \"logprobs\": true"},
     {OPENAI_CHAT, CHAT(",\"logit_bias\":{\"-1\":1}"), "logit_bias", "invalid_value",
      "logit_bias: key \"-1\": expected a token id, digits only"},
+    {OPENAI_CHAT, CHAT(",\"logit_bias\":{\"1\":100,\"01\":100}"), "logit_bias", "invalid_value",
+     "logit_bias: key \"01\": expected a token id, digits only"},
     {OPENAI_CHAT, CHAT(",\"logit_bias\":{\"4294967296\":1}"), "logit_bias", "invalid_value",
      "logit_bias: key \"4294967296\": expected a token id, digits only"},
     {OPENAI_CHAT, CHAT(",\"logit_bias\":{\"1\":101}"), "logit_bias", "invalid_value",

@@ -24,7 +24,7 @@ static inline json_t *oracle_string_schema(struct rng *r)
 {
     json_t *s = json_pack("{s:s}", "type", "string");
     if (rng_below(r, 3) == 0) {
-        int least = (int)rng_below(r, 3);
+        int least = (int)rng_below(r, 4);
         json_object_set_new(s, "minLength", json_integer(least));
         json_object_set_new(s, "maxLength", json_integer(least + (int)rng_below(r, 6)));
     } else if (rng_below(r, 4) == 0) {
