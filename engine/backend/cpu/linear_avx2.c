@@ -505,27 +505,7 @@ INLINE void int_width(const enum packing k, const struct panel *p, const struct 
     }
 }
 
-#define ONE(k)                                                                                     \
-    static __attribute__((noinline)) void int_##k(const struct panel *p, const struct act_tile *t, \
-                                                  const struct panel_out *o)                       \
-    {                                                                                              \
-        int_width(PACK_##k, p, t, o);                                                              \
-    }
-EACH_QUANT(ONE)
-
-static void panel_int(enum packing packing, const struct panel *p, const struct act_tile *t,
-                      const struct panel_out *o)
-{
-    switch (packing) {
-#define CASE_PANEL(k)                                                                              \
-    case PACK_##k:                                                                                 \
-        int_##k(p, t, o);                                                                          \
-        return;
-        EACH_QUANT(CASE_PANEL)
-    default:
-        ASSERT(!"not an integer packing");
-    }
-}
+#include "engine/backend/cpu/panel_int_body.h"
 
 const struct kernels kernels_avx2 = {
     .name = "avx2",
