@@ -14,11 +14,6 @@ struct hash128 hash_bytes(uint64_t seed, struct str bytes)
     return from_xxh(XXH3_128bits_withSeed(bytes.n ? bytes.p : "", bytes.n, seed));
 }
 
-bool hash_eq(struct hash128 a, struct hash128 b)
-{
-    return a.hi == b.hi && a.lo == b.lo;
-}
-
 void hash_hex(struct hash128 h, char out[33])
 {
     static const char digits[] = "0123456789abcdef";

@@ -13,7 +13,10 @@ struct hasher {
 };
 
 struct hash128 hash_bytes(uint64_t seed, struct str bytes);
-bool hash_eq(struct hash128 a, struct hash128 b);
+static inline bool hash_eq(struct hash128 a, struct hash128 b)
+{
+    return a.hi == b.hi && a.lo == b.lo;
+}
 /* 32 lower-case hex digits and a NUL. */
 void hash_hex(struct hash128 h, char out[33]);
 MUST enum err hash_from_hex(struct str hex, struct hash128 *out);

@@ -1,24 +1,22 @@
-/* kv_names.c - see kv_names.h. A hash table by the engine's name (open addressing, deletion by shifting back). */
+/* kv_names.c - see kv_names.h. */
 #include "cache/kv_names.h"
 
-#include "base/mem.h"
+#include "base/hash_map.h"
 
 struct named {
-    uint64_t theirs;
-    struct hash128 ours;
+    struct hash128 theirs, ours;
     uint64_t holders[PREFIX_TIERS]; /* bits: 8 groups of 8 ranks */
-    bool used;
 };
 struct kv_names {
     struct prefix_index *index;
     int pod, block_tokens;
     uint64_t incarnation, orphans;
     struct prefix_origin origin;
-    size_t n, max, mask;
-    struct named *table;
+    size_t max;
+    struct hash_map map;
 };
 
-enum { SLOTS_FIRST = 64 };
+enum { NAMES_MIN = 32 };
 
 struct kv_names *kv_names_new(struct prefix_index *index, int pod, size_t blocks_max,
                               const struct prefix_origin *origin)
@@ -27,25 +25,22 @@ struct kv_names *kv_names_new(struct prefix_index *index, int pod, size_t blocks
     *n = (struct kv_names){.index = index,
                            .pod = pod,
                            .origin = *origin,
-                           .max = blocks_max > SLOTS_FIRST / 2 ? blocks_max : SLOTS_FIRST / 2,
-                           .mask = SLOTS_FIRST - 1};
-    n->table = xcalloc(SLOTS_FIRST, sizeof *n->table);
+                           .max = blocks_max > NAMES_MIN ? blocks_max : NAMES_MIN};
+    hash_map_init(&n->map, sizeof(struct named), NAMES_MIN);
     return n;
 }
 
 void kv_names_free(struct kv_names *n)
 {
     if (!n) return;
-    mem_free(n->table);
+    hash_map_fini(&n->map);
     mem_free(n);
 }
 
 static void forget_all(struct kv_names *n)
 {
-    mem_free(n->table);
-    n->table = xcalloc(SLOTS_FIRST, sizeof *n->table);
-    n->mask = SLOTS_FIRST - 1;
-    n->n = 0;
+    hash_map_fini(&n->map);
+    hash_map_init(&n->map, sizeof(struct named), NAMES_MIN);
     prefix_index_clear(n->index, n->pod);
 }
 
@@ -55,43 +50,15 @@ void kv_names_begin(struct kv_names *n, uint64_t incarnation)
     forget_all(n);
 }
 
-/* --- the table */
-static size_t home(const struct kv_names *n, uint64_t theirs)
+/* Engines may count their names or take them from memory: the low bits are mixed. */
+static struct hash128 key_of(uint64_t theirs)
 {
-    return (size_t)((theirs * 0x9e3779b97f4a7c15u) >> 20) & n->mask;
+    return (struct hash128){theirs, theirs * 0x9e3779b97f4a7c15u >> 20};
 }
 
-static size_t slot_of(const struct kv_names *n, uint64_t theirs)
+static struct named *find(const struct kv_names *n, uint64_t theirs)
 {
-    size_t i = home(n, theirs);
-    while (n->table[i].used && n->table[i].theirs != theirs)
-        i = (i + 1) & n->mask;
-    return i;
-}
-
-/* At most half of the slots are taken. */
-static void make_room(struct kv_names *n)
-{
-    struct named *old = n->table;
-    size_t slots = n->mask + 1;
-    if (2 * (n->n + 1) <= slots) return;
-    n->mask = 2 * slots - 1;
-    n->table = xcalloc(2 * slots, sizeof *n->table);
-    for (size_t i = 0; i < slots; i++)
-        if (old[i].used) n->table[slot_of(n, old[i].theirs)] = old[i];
-    mem_free(old);
-}
-
-static void drop(struct kv_names *n, size_t hole)
-{
-    for (size_t i = (hole + 1) & n->mask; n->table[i].used; i = (i + 1) & n->mask) {
-        size_t want = home(n, n->table[i].theirs);
-        if (((i - want) & n->mask) < ((i - hole) & n->mask)) continue;
-        n->table[hole] = n->table[i];
-        hole = i;
-    }
-    n->table[hole].used = false;
-    n->n--;
+    return hash_map_find(&n->map, key_of(theirs));
 }
 
 /* --- events */
@@ -103,17 +70,15 @@ static uint64_t holder_bit(const struct kv_event *ev)
 static void hold(struct kv_names *n, uint64_t theirs, struct hash128 ours,
                  const struct kv_event *ev)
 {
-    struct named *e = &n->table[slot_of(n, theirs)];
-    if (e->used && !hash_eq(e->ours, ours)) { /* the name means another block now */
+    struct named *e = find(n, theirs);
+    if (e && !hash_eq(e->ours, ours)) { /* the name means another block now */
         for (int t = 0; t < PREFIX_TIERS; t++)
             (void)prefix_index_remove(n->index, n->pod, n->incarnation, t, e->ours);
-        *e = (struct named){.theirs = theirs, .ours = ours, .used = true};
-    } else if (!e->used) {
-        if (n->n == n->max) forget_all(n);
-        make_room(n);
-        e = &n->table[slot_of(n, theirs)];
-        *e = (struct named){.theirs = theirs, .ours = ours, .used = true};
-        n->n++;
+        *e = (struct named){.theirs = e->theirs, .ours = ours};
+    } else if (!e) {
+        if (n->map.n == n->max) forget_all(n);
+        e = hash_map_add(&n->map, key_of(theirs));
+        e->ours = ours;
     }
     e->holders[ev->tier] |= holder_bit(ev);
     (void)prefix_index_store(n->index, n->pod, n->incarnation, ev->tier, ours);
@@ -123,9 +88,9 @@ static void hold(struct kv_names *n, uint64_t theirs, struct hash128 ours,
 static bool parent_of(const struct kv_names *n, const struct kv_event *ev, struct hash128 *out)
 {
     if (!ev->has_parent) return *out = prefix_hash_start(&n->origin), true;
-    const struct named *e = &n->table[slot_of(n, ev->parent)];
-    *out = e->ours;
-    return e->used;
+    const struct named *e = find(n, ev->parent);
+    if (e) *out = e->ours;
+    return e != NULL;
 }
 
 static void stored(struct kv_names *n, const struct kv_event *ev)
@@ -135,12 +100,12 @@ static void stored(struct kv_names *n, const struct kv_event *ev)
     int size = ev->block_tokens;
     if (size > 0 && size <= PREFIX_BLOCK_TOKENS_MAX && ev->plain) n->block_tokens = size;
     for (size_t i = 0; i < ev->n_hashes; i++) {
-        const struct named *known = &n->table[slot_of(n, ev->hashes[i])];
+        const struct named *known = find(n, ev->hashes[i]);
         bool tokens =
             size > 0 && size <= PREFIX_BLOCK_TOKENS_MAX && (i + 1) * (size_t)size <= ev->n_tokens;
         if (chained && tokens)
             parent = prefix_hash_next(n->origin.seed, parent, ev->tokens + i * (size_t)size, size);
-        else if (known->used && !ev->n_tokens) /* an offload tier: the block was told before */
+        else if (known && !ev->n_tokens) /* an offload tier: the block was told before */
             parent = known->ours, chained = true;
         else {
             n->orphans += ev->n_hashes - i;
@@ -153,16 +118,15 @@ static void stored(struct kv_names *n, const struct kv_event *ev)
 static void removed(struct kv_names *n, const struct kv_event *ev)
 {
     for (size_t i = 0; i < ev->n_hashes; i++) {
-        size_t slot = slot_of(n, ev->hashes[i]);
-        struct named *e = &n->table[slot];
+        struct named *e = find(n, ev->hashes[i]);
         uint64_t any = 0;
-        if (!e->used) continue;
+        if (!e) continue;
         e->holders[ev->tier] &= ~holder_bit(ev);
         if (!e->holders[ev->tier])
             (void)prefix_index_remove(n->index, n->pod, n->incarnation, ev->tier, e->ours);
         for (int t = 0; t < PREFIX_TIERS; t++)
             any |= e->holders[t];
-        if (!any) drop(n, slot);
+        if (!any) hash_map_remove(&n->map, e);
     }
 }
 
@@ -183,7 +147,7 @@ void kv_names_event(struct kv_names *n, const struct kv_event *ev)
 
 size_t kv_names_count(const struct kv_names *n)
 {
-    return n->n;
+    return n->map.n;
 }
 int kv_names_block_tokens(const struct kv_names *n)
 {

@@ -1,13 +1,11 @@
-/* prefix_index.c - a hash table over entries (open addressing, deletion by shifting back), an LRU list through them, and one list of
- * places a pod. A look-up reads the table and one line of each entry; places are touched only by changes. All links are numbers. */
+/* prefix_index.c - a hash table over entries, an LRU list through them, and one list of places a pod. A look-up reads the table and one line of each entry; places are touched only by changes. All links are numbers. */
 #include "cache/prefix_index.h"
 
 #include <string.h>
 
-#include "base/err.h"
-#include "base/mem.h"
+#include "base/hash_slots.h"
 
-#define NONE UINT32_MAX
+#define NONE HASH_SLOT_EMPTY
 enum { AHEAD = 16, BLOCKS_MIN = 64, PLACES_PER_BLOCK = 2 };
 
 struct entry { /* 48 bytes */
@@ -28,11 +26,11 @@ struct pod {
 };
 
 struct prefix_index {
-    uint32_t n_entries_max, n_places_max, n_entries, n_places, mask, guess_ms;
+    uint32_t n_entries_max, n_places_max, n_entries, n_places, guess_ms;
     uint32_t free_entry, free_place, newest, oldest;
     uint32_t telling; /* pods, a bit each */
     uint64_t evicted;
-    uint32_t *table; /* [mask + 1] */
+    struct hash_slots table;
     struct entry *entries;
     struct place *places;
     struct pod pods[PREFIX_PODS_MAX];
@@ -45,17 +43,13 @@ struct prefix_index *prefix_index_new(size_t bytes_max, uint32_t guess_ms)
     /* the table has between 2 and 4 slots an entry */
     size_t one =
         sizeof(struct entry) + PLACES_PER_BLOCK * sizeof(struct place) + 4 * sizeof(uint32_t);
-    size_t n = bytes_max / one, slots = 4;
+    size_t n = bytes_max / one;
     if (n < BLOCKS_MIN) n = BLOCKS_MIN;
     if (n > 1u << 29) n = 1u << 29;
-    while (slots < 2 * n)
-        slots *= 2;
     x->n_entries_max = (uint32_t)n;
     x->n_places_max = (uint32_t)(n * PLACES_PER_BLOCK);
-    x->mask = (uint32_t)(slots - 1);
     x->guess_ms = guess_ms;
-    x->table = xmalloc(slots * sizeof *x->table);
-    memset(x->table, 0xff, slots * sizeof *x->table);
+    x->table = hash_slots_new(n);
     x->entries = xcalloc(n, sizeof *x->entries);
     x->places = xcalloc(x->n_places_max, sizeof *x->places);
     x->free_entry = x->free_place = x->newest = x->oldest = NONE;
@@ -67,37 +61,15 @@ struct prefix_index *prefix_index_new(size_t bytes_max, uint32_t guess_ms)
 void prefix_index_free(struct prefix_index *x)
 {
     if (!x) return;
-    mem_free(x->table);
+    mem_free(x->table.at);
     mem_free(x->entries);
     mem_free(x->places);
     mem_free(x);
 }
 
-/* --- the table */
-static uint32_t home(const struct prefix_index *x, struct hash128 id)
-{
-    return (uint32_t)id.lo & x->mask;
-}
-
-/* Slot of id, or the empty one where it would go: at most half of them are taken. */
 static uint32_t slot_of(const struct prefix_index *x, struct hash128 id)
 {
-    uint32_t i = home(x, id);
-    while (x->table[i] != NONE && !hash_eq(x->entries[x->table[i]].id, id))
-        i = (i + 1) & x->mask;
-    return i;
-}
-
-/* Knuth, vol. 3, 6.4, algorithm R: no tombstones. */
-static void table_remove(struct prefix_index *x, uint32_t hole)
-{
-    for (uint32_t i = (hole + 1) & x->mask; x->table[i] != NONE; i = (i + 1) & x->mask) {
-        uint32_t want = home(x, x->entries[x->table[i]].id);
-        if (((i - want) & x->mask) < ((i - hole) & x->mask)) continue;
-        x->table[hole] = x->table[i];
-        hole = i;
-    }
-    x->table[hole] = NONE;
+    return hash_slots_find(&x->table, x->entries, sizeof *x->entries, id);
 }
 
 /* --- the LRU list */
@@ -155,7 +127,7 @@ static void drop_entry(struct prefix_index *x, uint32_t e)
         next = x->places[p].next;
         drop_place(x, p);
     }
-    table_remove(x, slot_of(x, en->id));
+    hash_slots_remove(&x->table, x->entries, sizeof *x->entries, slot_of(x, en->id));
     unlink_entry(x, e);
     en->older = x->free_entry; /* the list of free ones runs through older */
     x->free_entry = e;
@@ -178,7 +150,7 @@ static uint32_t take(uint32_t *free_list, uint32_t next, uint32_t fresh)
 
 static uint32_t entry_of(struct prefix_index *x, struct hash128 id)
 {
-    uint32_t slot = slot_of(x, id), e = x->table[slot];
+    uint32_t slot = slot_of(x, id), e = x->table.at[slot];
     if (e != NONE) return e;
     if (x->n_entries == x->n_entries_max) {
         evict(x);
@@ -187,7 +159,7 @@ static uint32_t entry_of(struct prefix_index *x, struct hash128 id)
     e = take(&x->free_entry, x->free_entry == NONE ? 0 : x->entries[x->free_entry].older,
              x->n_entries);
     x->entries[e] = (struct entry){.id = id, .places = NONE};
-    x->table[slot] = e;
+    x->table.at[slot] = e;
     x->n_entries++;
     link_newest(x, e);
     return e;
@@ -293,7 +265,7 @@ bool prefix_index_remove(struct prefix_index *x, int pod, uint64_t incarnation,
 {
     uint32_t bit = 1u << pod;
     if (!is_current(x, pod, incarnation)) return false;
-    uint32_t e = x->table[slot_of(x, block)];
+    uint32_t e = x->table.at[slot_of(x, block)];
     if (e == NONE || !(x->entries[e].held[tier] & bit)) return true;
     x->entries[e].held[tier] &= ~bit;
     if (!(pods_of(&x->entries[e]) & bit)) lose_place(x, e, pod);
@@ -325,9 +297,9 @@ void prefix_index_guess(struct prefix_index *x, int pod, const struct hash128 *c
 static void prefetch(const struct prefix_index *x, const struct hash128 *chain, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        __builtin_prefetch(&x->table[home(x, chain[i])]);
+        __builtin_prefetch(&x->table.at[hash_slots_home(&x->table, chain[i])]);
     for (size_t i = 0; i < n; i++) {
-        uint32_t e = x->table[home(x, chain[i])];
+        uint32_t e = x->table.at[hash_slots_home(&x->table, chain[i])];
         if (e != NONE) __builtin_prefetch(&x->entries[e]);
     }
 }
@@ -348,7 +320,7 @@ void prefix_index_match(struct prefix_index *x, const struct hash128 *chain, siz
     if (n > PREFIX_CHAIN_MAX) n = PREFIX_CHAIN_MAX;
     for (; i < n; i++) {
         if (i % AHEAD == 0) prefetch(x, chain + i, n - i < AHEAD ? n - i : AHEAD);
-        uint32_t e = x->table[slot_of(x, chain[i])];
+        uint32_t e = x->table.at[slot_of(x, chain[i])];
         if (e == NONE) break;
         const struct entry *en = &x->entries[e];
         uint32_t have = holders(x, en, (uint32_t)now_ms) & running;
@@ -391,7 +363,7 @@ const char *prefix_index_check(const struct prefix_index *x)
         const struct entry *en = &x->entries[e];
         uint32_t seen = 0;
         if (++n > x->n_entries || en->newer != newer) return "the LRU list is broken";
-        if (x->table[slot_of(x, en->id)] != e) return "an entry is not found by its identity";
+        if (x->table.at[slot_of(x, en->id)] != e) return "an entry is not found by its identity";
         for (uint32_t p = en->places; p != NONE; p = x->places[p].next, places++) {
             if (x->places[p].entry != e || seen & 1u << x->places[p].pod)
                 return "a place is wrong or there twice";
@@ -407,8 +379,8 @@ const char *prefix_index_check(const struct prefix_index *x)
         if (own != x->pods[i].n) return "a pod's count is wrong";
         by_pod += own;
     }
-    for (uint32_t i = 0; i <= x->mask; i++)
-        in_table += x->table[i] != NONE;
+    for (uint32_t i = 0; i <= x->table.mask; i++)
+        in_table += x->table.at[i] != NONE;
     if (n != x->n_entries || in_table != n || places != x->n_places || by_pod != places)
         return "counts do not agree";
     return NULL;

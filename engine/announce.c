@@ -1,15 +1,15 @@
-/* announce.c - a ring of changes and a hash table of what is held (open addressing, deletion by shifting back; grows). */
+/* announce.c - a ring of changes and a map of what is held. */
 #include "engine/announce.h"
 
 #include <pthread.h>
 #include <string.h>
 
-#include "base/err.h"
-#include "base/mem.h"
+#include "base/hash_map.h"
 
+enum { HELD_FIRST = 512 };
 struct held {
     struct hash128 block;
-    uint8_t places; /* a bit each; 0 = empty slot */
+    uint8_t places; /* a bit each */
 };
 
 struct announce {
@@ -18,8 +18,7 @@ struct announce {
     void (*wake)(void *arg);
     void *wake_arg;
     bool woken;
-    struct held *table; /* [mask + 1] */
-    size_t mask, n_held;
+    struct hash_map held;
     struct kv_change ring[ANNOUNCE_RING];
 };
 
@@ -28,8 +27,7 @@ struct announce *announce_new(uint64_t incarnation)
     struct announce *a = xcalloc(1, sizeof *a);
     pthread_mutex_init(&a->lock, NULL);
     a->incarnation = incarnation;
-    a->mask = 1023;
-    a->table = xcalloc(a->mask + 1, sizeof *a->table);
+    hash_map_init(&a->held, sizeof(struct held), HELD_FIRST);
     return a;
 }
 
@@ -37,7 +35,7 @@ void announce_free(struct announce *a)
 {
     if (!a) return;
     pthread_mutex_destroy(&a->lock);
-    mem_free(a->table);
+    hash_map_fini(&a->held);
     mem_free(a);
 }
 
@@ -55,53 +53,13 @@ void announce_listen(struct announce *a, void (*wake)(void *arg), void *arg)
     pthread_mutex_unlock(&a->lock);
 }
 
-/* --- what is held */
-static size_t slot_of(const struct announce *a, struct hash128 block)
-{
-    size_t i = block.lo & a->mask;
-    while (a->table[i].places && !hash_eq(a->table[i].block, block))
-        i = (i + 1) & a->mask;
-    return i;
-}
-
-static void grow(struct announce *a)
-{
-    struct held *old = a->table;
-    size_t n = a->mask + 1;
-    a->mask = 2 * n - 1;
-    a->table = xcalloc(2 * n, sizeof *a->table);
-    for (size_t i = 0; i < n; i++)
-        if (old[i].places) a->table[slot_of(a, old[i].block)] = old[i];
-    mem_free(old);
-}
-
-static void drop(struct announce *a, size_t hole)
-{
-    for (size_t i = (hole + 1) & a->mask; a->table[i].places; i = (i + 1) & a->mask) {
-        size_t want = a->table[i].block.lo & a->mask;
-        if (((i - want) & a->mask) < ((i - hole) & a->mask)) continue;
-        a->table[hole] = a->table[i];
-        hole = i;
-    }
-    a->table[hole].places = 0;
-    a->n_held--;
-}
-
-/* False: that is how it is already. */
+/* --- what is held; false: that is how it is already */
 static bool note(struct announce *a, uint8_t bit, bool stored, struct hash128 block)
 {
-    if (stored && 2 * (a->n_held + 1) > a->mask) grow(a);
-    struct held *h = &a->table[slot_of(a, block)];
-    if (stored == ((h->places & bit) != 0)) return false;
-    if (stored && !h->places) {
-        h->block = block;
-        a->n_held++;
-    }
-    h->places = (uint8_t)(stored ? h->places | bit : h->places & ~bit);
-    if (!h->places) {
-        h->places = bit; /* drop wants a taken slot */
-        drop(a, (size_t)(h - a->table));
-    }
+    struct held *h = stored ? hash_map_add(&a->held, block) : hash_map_find(&a->held, block);
+    if (!h || stored == ((h->places & bit) != 0)) return false;
+    h->places ^= bit;
+    if (!h->places) hash_map_remove(&a->held, h);
     return true;
 }
 
@@ -141,11 +99,12 @@ enum err announce_snapshot(struct announce *a, struct kv_change **out, size_t *n
 {
     *n = 0;
     pthread_mutex_lock(&a->lock);
-    *out = try_malloc((a->n_held * KV_PLACES + 1) * sizeof **out);
-    for (size_t i = 0; *out && i <= a->mask; i++)
+    const struct held *held = (const struct held *)a->held.entries;
+    *out = try_malloc((a->held.n * KV_PLACES + 1) * sizeof **out);
+    for (size_t i = 0; *out && i < a->held.n; i++)
         for (int p = 0; p < KV_PLACES; p++)
-            if (a->table[i].places & 1u << p)
-                (*out)[(*n)++] = (struct kv_change){a->table[i].block, (uint8_t)p, true};
+            if (held[i].places & 1u << p)
+                (*out)[(*n)++] = (struct kv_change){held[i].block, (uint8_t)p, true};
     *number = a->number;
     pthread_mutex_unlock(&a->lock);
     return *out ? OK : ERR_FULL;

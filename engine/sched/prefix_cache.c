@@ -1,11 +1,10 @@
-/* prefix_cache.c - two hash tables over blocks: by identity (open addressing, linear probing,
- * deletion by shifting back), and by parent (buckets of doubly linked siblings) for partial
- * matches. */
+/* prefix_cache.c - two hash tables over blocks: by identity, and by parent (buckets of doubly linked
+ * siblings) for partial matches. */
 #include "engine/sched/prefix_cache.h"
 
 #include <string.h>
 
-#include "base/mem.h"
+#include "base/hash_slots.h"
 
 struct entry {
     struct hash128 id, parent;
@@ -18,9 +17,8 @@ struct prefix_cache {
     int n_blocks, block_tokens, count;
     uint64_t seed;
     struct hash128 root;
-    uint32_t mask;                                               /* table size - 1 */
-    kv_block *table;                                             /* [mask+1] by identity */
-    kv_block *buckets;                                           /* [mask+1] by parent */
+    struct hash_slots table;                                     /* by identity */
+    kv_block *buckets;                                           /* [table.mask+1] by parent */
     struct entry *entries;                                       /* [n_blocks] */
     int32_t *tokens;                                             /* [n_blocks][block_tokens] */
     void (*changed)(void *arg, bool entered, struct hash128 id); /* or NULL */
@@ -33,18 +31,14 @@ struct prefix_cache *prefix_cache_new(int n_blocks, int block_tokens, uint64_t s
     ASSERT(n_blocks > 0 && n_blocks <= 1 << 28);
     ASSERT(block_tokens > 0 && block_tokens <= PREFIX_BLOCK_TOKENS_MAX);
     struct prefix_cache *c = xcalloc(1, sizeof *c);
-    uint32_t size = 4;
-    while (size < 2 * (uint32_t)n_blocks)
-        size *= 2;
     c->n_blocks = n_blocks;
     c->block_tokens = block_tokens;
     c->seed = seed;
     c->root = root;
-    c->mask = size - 1;
-    c->table = xcalloc(size, sizeof *c->table);
-    c->buckets = xcalloc(size, sizeof *c->buckets);
-    for (uint32_t i = 0; i < size; i++)
-        c->table[i] = c->buckets[i] = KV_NO_BLOCK;
+    c->table = hash_slots_new((size_t)n_blocks);
+    c->buckets = xcalloc((size_t)c->table.mask + 1, sizeof *c->buckets);
+    for (uint32_t i = 0; i <= c->table.mask; i++)
+        c->buckets[i] = KV_NO_BLOCK;
     c->entries = xcalloc((size_t)n_blocks, sizeof *c->entries);
     c->tokens = xcalloc((size_t)n_blocks * (size_t)block_tokens, sizeof *c->tokens);
     return c;
@@ -53,7 +47,7 @@ struct prefix_cache *prefix_cache_new(int n_blocks, int block_tokens, uint64_t s
 void prefix_cache_free(struct prefix_cache *c)
 {
     if (!c) return;
-    mem_free(c->table);
+    mem_free(c->table.at);
     mem_free(c->buckets);
     mem_free(c->entries);
     mem_free(c->tokens);
@@ -80,23 +74,18 @@ static int32_t *tokens_of(const struct prefix_cache *c, kv_block b)
 
 static uint32_t home(const struct prefix_cache *c, struct hash128 id)
 {
-    return (uint32_t)id.lo & c->mask;
+    return hash_slots_home(&c->table, id);
 }
 
-/* Slot of id, or the empty slot where it would go. The table is at most half full, so there is one.
- */
 static uint32_t slot_of(const struct prefix_cache *c, struct hash128 id)
 {
-    uint32_t i = home(c, id);
-    while (c->table[i] != KV_NO_BLOCK && !hash_eq(c->entries[c->table[i]].id, id))
-        i = (i + 1) & c->mask;
-    return i;
+    return hash_slots_find(&c->table, c->entries, sizeof *c->entries, id);
 }
 
 kv_block prefix_cache_find(const struct prefix_cache *c, struct hash128 id, struct hash128 parent,
                            const int32_t *tokens)
 {
-    kv_block b = c->table[slot_of(c, id)];
+    kv_block b = (kv_block)c->table.at[slot_of(c, id)];
     if (b == KV_NO_BLOCK) return b;
     bool same = hash_eq(c->entries[b].parent, parent) &&
                 !memcmp(tokens_of(c, b), tokens, (size_t)c->block_tokens * sizeof *tokens);
@@ -131,8 +120,8 @@ bool prefix_cache_enter(struct prefix_cache *c, kv_block b, struct hash128 id,
     ASSERT(b >= 0 && b < c->n_blocks);
     struct entry *e = &c->entries[b];
     uint32_t i = slot_of(c, id);
-    if (e->in || c->table[i] != KV_NO_BLOCK) return false;
-    c->table[i] = b;
+    if (e->in || c->table.at[i] != HASH_SLOT_EMPTY) return false;
+    c->table.at[i] = (uint32_t)b;
     uint32_t k = home(c, parent);
     *e = (struct entry){.id = id,
                         .parent = parent,
@@ -161,28 +150,14 @@ int prefix_cache_count(const struct prefix_cache *c)
     return c->count;
 }
 
-/* Moves later members of the probe run into the hole, so that no tombstones are needed (Knuth, vol.
- * 3, 6.4, algorithm R). */
-static void table_remove(struct prefix_cache *c, uint32_t hole)
-{
-    for (uint32_t i = (hole + 1) & c->mask; c->table[i] != KV_NO_BLOCK; i = (i + 1) & c->mask) {
-        uint32_t want = home(c, c->entries[c->table[i]].id);
-        bool stays = ((i - want) & c->mask) < ((i - hole) & c->mask);
-        if (stays) continue;
-        c->table[hole] = c->table[i];
-        hole = i;
-    }
-    c->table[hole] = KV_NO_BLOCK;
-}
-
 void prefix_cache_forget(struct prefix_cache *c, kv_block b)
 {
     ASSERT(b >= 0 && b < c->n_blocks);
     struct entry *e = &c->entries[b];
     if (!e->in) return;
     uint32_t i = slot_of(c, e->id);
-    ASSERT(c->table[i] == b);
-    table_remove(c, i);
+    ASSERT(c->table.at[i] == (uint32_t)b);
+    hash_slots_remove(&c->table, c->entries, sizeof *c->entries, i);
     if (e->prev == KV_NO_BLOCK)
         c->buckets[home(c, e->parent)] = e->next;
     else
@@ -209,12 +184,13 @@ const char *prefix_cache_check(const struct prefix_cache *c, const struct kv_poo
             return "pool and prefix cache disagree about a block";
         if (!e->in) continue;
         in++;
-        if (c->table[slot_of(c, e->id)] != b) return "an entry cannot be found by its identity";
+        if (c->table.at[slot_of(c, e->id)] != (uint32_t)b)
+            return "an entry cannot be found by its identity";
         if (!hash_eq(e->id, prefix_cache_chain(c, e->parent, tokens_of(c, b))))
             return "an entry's identity is not that of its tokens";
     }
-    for (uint32_t i = 0; i <= c->mask; i++) {
-        in_table += c->table[i] != KV_NO_BLOCK;
+    for (uint32_t i = 0; i <= c->table.mask; i++) {
+        in_table += c->table.at[i] != HASH_SLOT_EMPTY;
         for (kv_block b = c->buckets[i]; b != KV_NO_BLOCK; b = c->entries[b].next) {
             if (!c->entries[b].in || home(c, c->entries[b].parent) != i)
                 return "a sibling list holds a stranger";
