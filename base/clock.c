@@ -18,10 +18,6 @@ uint64_t clock_ms(void)
 {
     return read_us(CLOCK_MONOTONIC) / 1000u + 1;
 }
-uint64_t clock_wall_ms(void)
-{
-    return read_us(CLOCK_REALTIME) / 1000u;
-}
 int64_t clock_wall_s(void)
 {
     return (int64_t)(read_us(CLOCK_REALTIME) / 1000000u);

@@ -223,16 +223,6 @@ enum err conf_set(struct conf *c, struct str name, struct str value, const char 
     return code;
 }
 
-enum err conf_set_runtime(struct conf *c, struct str name, struct str value, const char *where,
-                          struct errmsg *e)
-{
-    const struct conf_value *v = find(c, name);
-    if (!v || v->row->flags & CONF_RUNTIME) return conf_set(c, name, value, where, e);
-    err_set(e, ERR_UNSUPPORTED, "option %s: may not change while running", v->row->name);
-    if (where) err_prefix(e, ERR_UNSUPPORTED, "%s", where);
-    return ERR_UNSUPPORTED;
-}
-
 /* --- files */
 /* Takes a "quoted" value apart in place of the text it came from. ERR_INVALID: no closing quote, or text after it. */
 static enum err unquote(struct str s, struct buf *out)

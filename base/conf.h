@@ -13,9 +13,8 @@
 
 enum conf_type { CONF_BOOL, CONF_INT, CONF_FLOAT, CONF_STR };
 enum conf_flags {
-    CONF_RUNTIME = 1, /* may change while running */
-    CONF_SECRET = 2,  /* never printed */
-    CONF_LIST = 4     /* STR only; may be given again: values joined by '\n' */
+    CONF_SECRET = 1, /* never printed */
+    CONF_LIST = 2    /* STR only; may be given again: values joined by '\n' */
 };
 
 struct conf_row {
@@ -38,9 +37,6 @@ void conf_free(struct conf *c);
  * A list is replaced whole (values joined by \n). where is put before the message; NULL = nothing. A refused value changes nothing. */
 MUST enum err conf_set(struct conf *c, struct str name, struct str value, const char *where,
                        struct errmsg *e);
-/* The same for a program that runs already: an option without CONF_RUNTIME is refused. */
-MUST enum err conf_set_runtime(struct conf *c, struct str name, struct str value, const char *where,
-                               struct errmsg *e);
 /* `name value` or `name = value` lines, '#' comments; errors carry file:line. */
 MUST enum err conf_read_file(struct conf *c, const char *path, struct errmsg *e);
 /* The same from memory; path is for messages. */

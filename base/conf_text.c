@@ -49,7 +49,6 @@ static void write_facts(struct buf *out, const struct conf_row *r)
     if (*r->unit) buf_printf(out, " %s", r->unit);
     if (range.n) buf_printf(out, "; %s", range.p);
     if (r->flags & CONF_LIST) buf_z(out, "; may be given again");
-    if (r->flags & CONF_RUNTIME) buf_z(out, "; may change while running");
     buf_char(out, ')');
     buf_fini(&range);
 }
@@ -115,8 +114,8 @@ static void write_cell(struct buf *out, const char *text)
 
 void conf_markdown(const struct conf *c, struct buf *out)
 {
-    buf_z(out, "| option | default | range | unit | runtime | environment | what |\n| --- | --- | "
-               "--- | --- | --- | --- | --- |\n");
+    buf_z(out, "| option | default | range | unit | environment | what |\n| --- | --- | "
+               "--- | --- | --- | --- |\n");
     for (size_t i = 0; i < c->n; i++) {
         const struct conf_row *r = c->values[i].row;
         char env[CONF_ENV_BYTES];
@@ -132,7 +131,7 @@ void conf_markdown(const struct conf *c, struct buf *out)
         }
         buf_z(out, " | ");
         write_range(out, r);
-        buf_printf(out, " | %s | %s | `%s` | ", r->unit, r->flags & CONF_RUNTIME ? "yes" : "", env);
+        buf_printf(out, " | %s | `%s` | ", r->unit, env);
         write_cell(out, r->help);
         if (r->flags & CONF_LIST) buf_z(out, " (may be given again)");
         buf_z(out, " |\n");

@@ -1,14 +1,11 @@
-/* crypto.h - the only OpenSSL user beside the TLS part of http_client: SHA-256, HMAC, constant-time compare; and
- * SHA-1 where Redis' scripts must make the same name. Any thread. */
+/* crypto.h - the only OpenSSL user beside the TLS part of http_client: SHA-256, HMAC, constant-time compare.
+ * Any thread. */
 #ifndef DEJA_BASE_CRYPTO_H
 #define DEJA_BASE_CRYPTO_H
 #include "base/str.h"
 
 void sha256_bytes(struct str bytes, uint8_t out[32]);
 void sha256_hex(struct str bytes, char out[65]);
-MUST enum err sha256_file_hex(const char *path, char out[65], struct errmsg *e);
-/* Names things, protects nothing: what is found under such a name is compared in full. */
-void sha1_bytes(struct str bytes, uint8_t out[20]);
 void hmac_sha256(struct str key, struct str bytes, uint8_t out[32]);
 bool equal_constant_time(struct str a, struct str b);
 

@@ -67,7 +67,6 @@ int http_req_n_headers(const struct http_req *r);
 void http_req_header_at(const struct http_req *r, int i, struct str *name, struct str *value);
 struct str http_req_peer(const struct http_req *r);     /* "127.0.0.1:51234" */
 uint64_t http_req_started_us(const struct http_req *r); /* clock_us of its first byte */
-bool http_req_is_loopback(const struct http_req *r);
 
 /* gone(arg) once, if the client leaves (or its connection breaks) before the reply has ended; r is dead after it.
  * Never from inside another call on r. An end of stream counts as leaving, so a client that only shuts its sending side

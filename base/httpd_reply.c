@@ -143,16 +143,6 @@ struct str http_req_peer(const struct http_req *r)
     return str_of(c->peer_text);
 }
 
-bool http_req_is_loopback(const struct http_req *r)
-{
-    const struct sockaddr_storage *peer = &r->conn->peer;
-    if (peer->ss_family == AF_INET)
-        return ntohl(((const struct sockaddr_in *)peer)->sin_addr.s_addr) >> 24 == 127;
-    if (peer->ss_family != AF_INET6) return false;
-    const struct in6_addr *a = &((const struct sockaddr_in6 *)peer)->sin6_addr;
-    return IN6_IS_ADDR_LOOPBACK(a) || (IN6_IS_ADDR_V4MAPPED(a) && a->s6_addr[12] == 127);
-}
-
 void http_req_on_gone(struct http_req *r, void (*gone)(void *arg), void *arg)
 {
     r->gone = gone;

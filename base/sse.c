@@ -193,9 +193,3 @@ void sse_write_event(struct buf *out, const char *event, struct str data)
     write_lines(out, "event: ", str_of(event));
     sse_write_data(out, data);
 }
-
-void sse_write_comment(struct buf *out, struct str text)
-{
-    write_lines(out, ": ", text);
-    buf_char(out, '\n');
-}

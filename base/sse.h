@@ -21,6 +21,5 @@ bool sse_reader_pending(const struct sse_reader *r);
 
 void sse_write_data(struct buf *out, struct str data); /* "data: ...\n\n", one line per \n */
 void sse_write_event(struct buf *out, const char *event, struct str data); /* with "event: name" */
-void sse_write_comment(struct buf *out, struct str text);                  /* ": ping\n\n" */
 
 #endif

@@ -144,11 +144,3 @@ enum err workers_submit(struct workers *w, struct loop *loop, void (*run)(void *
     if (full) mem_free(j);
     return full ? ERR_FULL : OK;
 }
-
-size_t workers_queued(struct workers *w)
-{
-    pthread_mutex_lock(&w->lock);
-    size_t n = w->n_queued;
-    pthread_mutex_unlock(&w->lock);
-    return n;
-}

@@ -14,6 +14,5 @@ void workers_free(struct workers *w);
  * then, on loop, done(arg, cancelled) exactly once. done may be NULL. */
 MUST enum err workers_submit(struct workers *w, struct loop *loop, void (*run)(void *arg),
                              void (*done)(void *arg, bool cancelled), void *arg);
-size_t workers_queued(struct workers *w);
 
 #endif

@@ -152,10 +152,6 @@ bool cache_coming_any(const struct cache *c, const struct cache_key *k);
 bool cache_guards_refuse(const struct cache *c, const struct cache_knobs *k, struct str stored,
                          struct str asked);
 
-/* Deletes one entry everywhere. */
-void cache_forget(struct cache *c, struct str entry_id, void (*cb)(void *arg, enum err code),
-                  void *arg);
-
 /* It became known whether the answer of an entry is right for a question that was looked up lately: by a shadow sample, by feedback, by a
  * judge ("shadow", "feedback", "judge", "person"). Mode "bound" learns from it, on every gateway. ERR_NOT_FOUND: too long ago, or the
  * entry was not what the look-up decided on; ERR_INVALID: no id. */

@@ -18,7 +18,6 @@ void eval_texts_free(struct eval_texts *t);
 int eval_texts_add(struct eval_texts *t, struct str text); /* copies; its index */
 /* Makes all vectors. told: now and then, NULL = never. False: the embedder has failed for good. */
 MUST bool eval_texts_embed(struct eval_texts *t, void (*told)(size_t done, size_t of));
-size_t eval_texts_count(const struct eval_texts *t);
 struct str eval_text(const struct eval_texts *t, int i);
 const float *eval_vector(const struct eval_texts *t, int i);  /* NULL = it got none */
 double eval_cosine(const struct eval_texts *t, int a, int b); /* -1 when one has no vector */

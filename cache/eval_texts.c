@@ -87,11 +87,6 @@ int eval_texts_add(struct eval_texts *t, struct str text)
     return (int)t->n++;
 }
 
-size_t eval_texts_count(const struct eval_texts *t)
-{
-    return t->n;
-}
-
 struct str eval_text(const struct eval_texts *t, int i)
 {
     return (struct str){t->text[i], t->bytes[i]};

@@ -352,13 +352,6 @@ void knob_format(const struct cache_knobs *k, const struct knob *of, char out[KN
     value_text(of, knob_get(k, of), out);
 }
 
-bool knobs_guard_is_on(const struct cache_knobs *k, const char *guard_name)
-{
-    for (size_t i = 0; guard_names[i] && i < 64; i++)
-        if (!strcmp(guard_names[i], guard_name)) return !(k->guards_off >> i & 1);
-    return true;
-}
-
 /* --- the table elsewhere */
 static const char *type_name(enum knob_type t)
 {

@@ -109,7 +109,6 @@ double knob_get(const struct cache_knobs *k, const struct knob *of);
 void knob_put(struct cache_knobs *k, const struct knob *of, double v);
 /* The value as knobs_set reads it back. */
 void knob_format(const struct cache_knobs *k, const struct knob *of, char out[KNOB_TEXT_BYTES]);
-bool knobs_guard_is_on(const struct cache_knobs *k, const char *guard_name);
 
 /* The table as a call in Lua, `knobs({{name=...,type=...,...},...})`, for checks inside Redis (lua/config.lua). */
 void knobs_write_lua(struct buf *out);

@@ -3,31 +3,6 @@
 
 #include <string.h>
 
-#include "base/crypto.h"
-
-static uint64_t big_endian(const uint8_t *b)
-{
-    uint64_t v = 0;
-    for (int i = 0; i < 8; i++)
-        v = v << 8 | b[i];
-    return v;
-}
-
-struct hash128 wording_id(struct hash128 partition, struct str text)
-{
-    char head[34];
-    uint8_t digest[20];
-    struct buf name;
-    hash_hex(partition, head);
-    head[32] = '\n';
-    buf_init(&name, sizeof head + text.n);
-    buf_add(&name, head, 33);
-    buf_str(&name, text);
-    sha1_bytes(buf_view(&name), digest);
-    buf_fini(&name);
-    return (struct hash128){big_endian(digest), big_endian(digest + 8)};
-}
-
 bool wording_is(const struct str values[N_ENTRY_FIELDS])
 {
     return values[EF_ROLE].p && str_eqz(values[EF_ROLE], "w");

@@ -20,8 +20,6 @@ struct wording {
     int64_t created_s, ttl_s;
 };
 
-/* The name of the record: the first half of SHA-1 over the partition in hex, "\n" and the text, so that scripts in Redis make the same. */
-struct hash128 wording_id(struct hash128 partition, struct str text);
 /* Are these the fields of a wording (well formed or not)? */
 bool wording_is(const struct str values[N_ENTRY_FIELDS]);
 /* Values in the order of enum entry_field. Strings of *out are borrowed. ERR_CORRUPT, ERR_UNSUPPORTED: see entry_read. */

@@ -413,8 +413,3 @@ const char *embedder_id(const struct embedder *em)
 {
     return text_source_id(em->source);
 }
-
-int embedder_max_tokens(const struct embedder *em)
-{
-    return text_source_max_tokens(em->source);
-}

@@ -35,8 +35,6 @@ void embedder_close(struct embedder *em);
 int embedder_dim(const struct embedder *em);
 /* Vectors of different ids must never be compared. Borrowed until embedder_close. */
 const char *embedder_id(const struct embedder *em);
-/* 0 = not known (a remote server). */
-int embedder_max_tokens(const struct embedder *em);
 
 /* code OK: vector f32[dim], borrowed during the call. ERR_TIMEOUT, ERR_CANCELLED, ERR_TOO_LARGE (over the model's window),
  * ERR_UNSUPPORTED (too many unknown pieces), ERR_CORRUPT: vector NULL. more: this very function is called again from this thread before it
@@ -51,9 +49,6 @@ MUST enum err embedder_submit(struct embedder *em, struct str text, int deadline
 /* A remembered vector at once, without a thread switch: true and out f32[dim] filled. */
 bool embedder_recall(struct embedder *em, struct str text, float *out);
 
-/* Waits; for tools and tests, never on an event loop. */
-MUST enum err embedder_embed_sync(struct embedder *em, struct str text, float *out);
-
 /* ---- do two questions ask the same? engine/model/pair_net.h says how; for the encoders its weights were made for ---- */
 
 /* Bytes of a text's sketch, at most PAIR_SKETCH_MAX; 0 = this embedder makes none, and the reason is a sentence. */
@@ -61,9 +56,7 @@ size_t embedder_sketch_bytes(const struct embedder *em);
 const char *embedder_why_no_sketch(const struct embedder *em);
 /* How logits become decisions, for verifier_new (cache/verifier.h); empty without a net. Borrowed until embedder_close. */
 struct str embedder_calibration(const struct embedder *em);
-/* What a callback's vector has behind it: [sketch_bytes], borrowed as the vector is. To be stored with the vector. */
-const void *embedder_sketch(const struct embedder *em, const float *vector);
-/* embedder_recall and embedder_embed_sync with the sketch: [sketch_bytes], may be NULL. */
+/* embedder_recall with the sketch, [sketch_bytes], may be NULL; and the same that waits: for tools and tests, never on an event loop. */
 bool embedder_recall_sketch(struct embedder *em, struct str text, float *out, void *sketch);
 MUST enum err embedder_embed_sketch_sync(struct embedder *em, struct str text, float *out,
                                          void *sketch);

@@ -113,11 +113,6 @@ struct str embedder_calibration(const struct embedder *em)
     return text_source_calibration(em->source);
 }
 
-const void *embedder_sketch(const struct embedder *em, const float *vector)
-{
-    return vector + em->dim;
-}
-
 enum err embedder_score(const struct embedder *em, const void *sketch_a, const void *sketch_b,
                         double cosine, float *logit)
 {
@@ -167,11 +162,6 @@ static void wake_waiter(void *arg, enum err code, const float *vector, size_t di
     w->done = true;
     pthread_cond_signal(&w->ready);
     pthread_mutex_unlock(&w->lock);
-}
-
-enum err embedder_embed_sync(struct embedder *em, struct str text, float *out)
-{
-    return embedder_embed_sketch_sync(em, text, out, NULL);
 }
 
 enum err embedder_embed_sketch_sync(struct embedder *em, struct str text, float *out, void *sketch)

@@ -128,11 +128,6 @@ struct str text_source_calibration(const struct text_source *s)
     return s->net ? pair_net_calibration(s->net) : (struct str){"", 0};
 }
 
-int text_source_max_tokens(const struct text_source *s)
-{
-    return s->remote ? 0 : encoder_max_tokens(s->enc);
-}
-
 static void grow(struct text_source *s, int n)
 {
     if (n <= s->n_max) return;

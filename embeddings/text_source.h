@@ -18,7 +18,6 @@ bool text_source_has_joint(const struct text_source *s);
 const char *text_source_id(const struct text_source *s);
 const char *text_source_why_no_sketch(const struct text_source *s); /* "" when there is one */
 struct str text_source_calibration(const struct text_source *s);    /* empty without a net */
-int text_source_max_tokens(const struct text_source *s);
 
 /* records f32[n][record] of texts[n]; status[i] as encoder_embed. */
 void text_source_compute(struct text_source *s, const struct str *texts, int n, float *records,

@@ -4,7 +4,6 @@
 #include "engine/reserve.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <sys/prctl.h>
 
@@ -20,7 +19,6 @@ struct reserve {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     bool stop; /* under lock */
-    atomic_bool done;
     struct reserve_area areas[RESERVE_AREAS_MAX];
     int n;
 };
@@ -53,7 +51,6 @@ static void *reserve_main(void *arg)
             r->areas[i].touch(r->areas[i].arg, part, r->areas[i].n_parts);
             if (!rest(r, clock_us() - start)) return NULL;
         }
-    atomic_store(&r->done, true);
     return NULL;
 }
 
@@ -70,11 +67,6 @@ struct reserve *reserve_start(const struct reserve_area *areas, int n)
     pthread_mutex_destroy(&r->lock);
     mem_free(r);
     return NULL;
-}
-
-bool reserve_done(const struct reserve *r)
-{
-    return atomic_load(&r->done);
 }
 
 void reserve_stop(struct reserve *r)

@@ -19,7 +19,6 @@ enum { RESERVE_AREAS_MAX = 4, RESERVE_PIECE_BYTES = 4 << 20 };
 int reserve_pieces(size_t bytes);
 /* Areas are copied. NULL when no thread can be started: memory is then backed when it is first used. */
 struct reserve *reserve_start(const struct reserve_area *areas, int n);
-bool reserve_done(const struct reserve *r);
 void reserve_stop(struct reserve *r); /* waits for the piece under way; NULL is fine */
 
 #endif

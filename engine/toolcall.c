@@ -487,8 +487,3 @@ void toolcall_finish(struct toolcall *t)
     buf_clear(&t->held);
     hand_on(t);
 }
-
-int toolcall_calls(const struct toolcall *t)
-{
-    return t->n_calls;
-}

@@ -44,6 +44,5 @@ struct toolcall *toolcall_new(enum toolcall_form form, const json_t *tools, bool
 void toolcall_free(struct toolcall *t);
 void toolcall_feed(struct toolcall *t, struct str text);
 void toolcall_finish(struct toolcall *t); /* the end of the text: what was held back is content */
-int toolcall_calls(const struct toolcall *t); /* begun so far */
 
 #endif

@@ -48,8 +48,3 @@ void join_table_remove(struct join_table *t, struct hash128 key, const void *val
     struct joined *j = hash_map_find(&t->map, key);
     if (j && j->value == value) hash_map_remove(&t->map, j);
 }
-
-size_t join_table_count(const struct join_table *t)
-{
-    return t->map.n;
-}

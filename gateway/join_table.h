@@ -11,6 +11,5 @@ void *join_table_find(const struct join_table *t, struct hash128 key); /* NULL: 
 MUST enum err join_table_put(struct join_table *t, struct hash128 key, void *value);
 void join_table_remove(struct join_table *t, struct hash128 key,
                        const void *value); /* only if it holds value */
-size_t join_table_count(const struct join_table *t);
 
 #endif

@@ -5,8 +5,6 @@
 --     than none. partition_hex "" = exact look-ups only (KEYS 3 and 4 untouched). Reply: OK; or, nothing having changed, KEPT:
 --     an entry of more trust stands there; DENIED: this answer was called wrong; VOID: it was asked for before a mass removal.
 --     Errors: ERR deja_put ... (says which argument is wrong, nothing has changed).
--- deja_del KEYS entry log  ARGV id prefix source log_items_max
---     Deletes the entry. Reply: 1, or 0 when there was none.
 -- deja_vector KEYS entry  ARGV embedder vector
 --     Gives an entry or wording its vector, if it is there. Reply: 1 or 0.
 -- deja_tokens KEYS entry  ARGV bytes
@@ -171,16 +169,6 @@ local function deja_put(keys, args)
   return redis.status_reply('OK')
 end
 
-local function deja_del(keys, args)
-  if #keys ~= 2 then return bad('deja_del needs 2 keys: entry log') end
-  if #args ~= 4 then return bad('deja_del needs 4 arguments: id prefix source log_items_max') end
-  if not number(args[4], 100, 100000000) then return bad('deja_del: log_items_max must be from 100 to 100000000') end
-  local n, part = remove_entry(args[2], args[1])
-  -- also when nothing was there: a gateway may still hold it in process
-  tell(args[2], args[4], 'op', 'del', 'id', args[1], 'part', part, 'src', args[3])
-  return n
-end
-
 local function deja_vector(keys, args)
   if #keys ~= 1 or #args ~= 2 then return bad('deja_vector needs 1 key (entry) and 2 arguments (embedder vector)') end
   if redis.call('EXISTS', keys[1]) == 0 then return 0 end
@@ -322,7 +310,6 @@ local function deja_sweep(keys, args)
 end
 
 redis.register_function('deja_put', deja_put)
-redis.register_function('deja_del', deja_del)
 redis.register_function('deja_vector', deja_vector)
 redis.register_function('deja_tokens', deja_tokens)
 redis.register_function('deja_epoch', deja_epoch)

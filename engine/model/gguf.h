@@ -48,7 +48,6 @@ MUST enum err gguf_open(struct gguf **out, const char *path, struct errmsg *e);
 MUST enum err gguf_from_bytes(struct gguf **out, const void *bytes, size_t n, struct errmsg *e);
 void gguf_close(struct gguf *g); /* NULL is fine */
 
-size_t gguf_n_keys(const struct gguf *g);
 size_t gguf_n_tensors(const struct gguf *g);
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i); /* in name order */
 const struct gguf_tensor *gguf_tensor(const struct gguf *g,

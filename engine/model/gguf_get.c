@@ -13,11 +13,6 @@ static const char *const array_names[GGUF_TYPES] = {
     "array of i32", "array of f32", "array of bool", "array of string", "array of arrays",
     "array of u64", "array of i64", "array of f64"};
 
-size_t gguf_n_keys(const struct gguf *g)
-{
-    return g->n_pairs;
-}
-
 size_t gguf_n_tensors(const struct gguf *g)
 {
     return g->n_tensors;

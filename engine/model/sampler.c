@@ -379,17 +379,3 @@ void sampler_hand_over(struct sampler *s, struct sample_row *out)
                                .seen = s->seen,
                                .n_seen = penalties_on(p) ? (int)s->seen_n : 0};
 }
-
-double sampler_probability(const float *logits, int n_vocab, const int32_t *tokens, int n_tokens)
-{
-    int32_t best = pick_greedy(logits, n_vocab);
-    if (best < 0) return 0;
-    double total = 0, mass = 0;
-    for (int t = 0; t < n_vocab; t++)
-        if (isfinite(logits[t])) total += expf(logits[t] - logits[best]);
-    for (int i = 0; i < n_tokens; i++) {
-        ASSERT(tokens[i] >= 0 && tokens[i] < n_vocab);
-        if (isfinite(logits[tokens[i]])) mass += expf(logits[tokens[i]] - logits[best]);
-    }
-    return mass / total;
-}

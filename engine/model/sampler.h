@@ -61,7 +61,4 @@ MUST enum err sampler_pick(struct sampler *s, struct sampler_scratch *scratch, f
  * unheard are the caller's to fill; the arrays are s's, until the next call. */
 void sampler_hand_over(struct sampler *s, struct sample_row *out);
 
-/* Probability mass of the given tokens under softmax(logits), for the judge's P(yes). Ids outside are ASSERTed. */
-double sampler_probability(const float *logits, int n_vocab, const int32_t *tokens, int n_tokens);
-
 #endif

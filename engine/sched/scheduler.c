@@ -144,11 +144,6 @@ void sched_remove(struct sched *s, int seq)
     s->unused = seq;
 }
 
-void sched_token(struct sched *s, int seq, int32_t token)
-{
-    sched_accept(s, seq, &token, 1);
-}
-
 bool sched_may_draft(const struct sched *s, int seq)
 {
     const struct sequence *q = seq_at(s, seq);

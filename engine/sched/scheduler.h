@@ -46,7 +46,7 @@ void sched_free(struct sched *s);
 
 struct sched_request {
     int32_t *
-        tokens; /* [n_limit] borrowed until sched_remove; the first n_prompt are the prompt, sched_token writes the rest */
+        tokens; /* [n_limit] borrowed until sched_remove; the first n_prompt are the prompt, sched_accept writes the rest */
     int n_prompt;              /* >= 1 */
     int n_limit;               /* prompt + tokens to generate; > n_prompt */
     struct prefix_scope scope; /* whose blocks it may share */
@@ -59,10 +59,12 @@ MUST enum err sched_add(struct sched *s, const struct sched_request *r, uint64_t
                         int *seq_out, int *limit_out);
 /* In any state: frees its blocks at once. Held forks of it become ordinary waiting sequences. */
 void sched_remove(struct sched *s, int seq);
-/* Appends a generated token after the step that asked for it (span.sample or a fork); a draft is rejected whole. */
-void sched_token(struct sched *s, int seq, int32_t token);
-/* Instead, when the step asked for it but is not over: the next sched_step goes on as if the token were there, which stand_in < 0 holds the
- * place of (the plan's rows have it for a token). sched_token or sched_accept of one token brings it, before the step after that one; until
+/* After the step that asked for it (span.sample or a fork): tokens[n] follow, 1 <= n <= span.n_draft + 1. All but the last are a path of the
+ * draft from its root, whose K and V lie at their positions by now; the last is what the model says there. Blocks past the accepted end are
+ * let go. */
+void sched_accept(struct sched *s, int seq, const int32_t *tokens, int n);
+/* Instead, when the step asked for a token but is not over: the next sched_step goes on as if it were there, which stand_in < 0 holds the
+ * place of (the plan's rows have it for a token). sched_accept of one token brings it, before the step after that one; until
  * then no block that it belongs to is in the prefix cache. Not for a sequence with a draft in flight. */
 void sched_promise(struct sched *s, int seq, int32_t stand_in);
 
@@ -76,9 +78,6 @@ bool sched_may_draft(const struct sched *s, int seq); /* whether a draft of it w
 /* Of the draft in the step: which of its tokens is `token` behind `node` (or the sequence: SCHED_DRAFT_ROOT); SCHED_DRAFT_NONE: none. */
 int sched_draft_child(const struct sched *s, int seq, int node, int32_t token);
 int sched_draft_parent(const struct sched *s, int seq, int node);
-/* After the step: tokens[n] follow, 1 <= n <= span.n_draft + 1. All but the last are a path of the draft from its root, whose K and V lie
- * at their positions by now; the last is what the model says there. Blocks past the accepted end are let go. */
-void sched_accept(struct sched *s, int seq, const int32_t *tokens, int n);
 
 struct sched_span { /* positions from..from+n-1 of seq are computed in this step */
     int seq, from, n;

@@ -96,11 +96,6 @@ int shelf_count(const struct shelf *s)
 {
     return prefix_cache_count(s->cache);
 }
-int shelf_pinned(const struct shelf *s)
-{
-    return kv_pool_size(s->pool) - kv_pool_available(s->pool);
-}
-
 void shelf_watch(struct shelf *s, void (*changed)(void *arg, bool entered, struct hash128 id),
                  void *arg)
 {

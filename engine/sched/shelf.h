@@ -33,7 +33,6 @@ void shelf_forget(struct shelf *s, shelf_slot slot);
 bool shelf_name(const struct shelf *s, shelf_slot slot, struct block_name *out);
 int shelf_size(const struct shelf *s);
 int shelf_count(const struct shelf *s); /* slots with a name */
-int shelf_pinned(const struct shelf *s);
 
 /* As prefix_cache_watch. */
 void shelf_watch(struct shelf *s, void (*changed)(void *arg, bool entered, struct hash128 id),

@@ -7,10 +7,9 @@
 #include "tests/check.h"
 
 static const struct conf_row rows[] = {
-    {"cache_ttl_s", CONF_INT, "3600", 1, 86400, "s", CONF_RUNTIME, "how long an answer is kept",
-     NULL},
+    {"cache_ttl_s", CONF_INT, "3600", 1, 86400, "s", 0, "how long an answer is kept", NULL},
     {"memory", CONF_INT, "64M", 0, 1099511627776.0, "bytes", 0, "bytes to use", "m mem"},
-    {"score", CONF_FLOAT, "0.9", 0.5, 1, "", CONF_RUNTIME, "lowest cosine", NULL},
+    {"score", CONF_FLOAT, "0.9", 0.5, 1, "", 0, "lowest cosine", NULL},
     {"prefix_caching", CONF_BOOL, "true", 0, 0, "", 0, "share prefixes", "enable-prefix-caching"},
     {"verbose", CONF_BOOL, "no", 0, 0, "", 0, "say more", "v"},
     {"upstream", CONF_STR, "", 0, 0, "", CONF_LIST, "name=url of a server", "u"},
@@ -81,18 +80,6 @@ TEST(values_are_checked_and_the_message_says_what_is_right)
     struct errmsg e = {0};
     CHECK_INT(conf_set(c, STR("score"), STR("2"), "redis", &e), ERR_RANGE);
     CHECK_Z(e.text, "redis: option score: 2 is above 1");
-    conf_free(c);
-}
-
-TEST(what_may_not_change_while_running_is_refused)
-{
-    struct conf *c = conf_new(rows, N_ROWS);
-    struct errmsg e = {0};
-    CHECK_INT(conf_set_runtime(c, STR("score"), STR("0.6"), "redis", &e), OK);
-    CHECK_INT(conf_set_runtime(c, STR("memory"), STR("1M"), "redis", &e), ERR_UNSUPPORTED);
-    CHECK_Z(e.text, "redis: option memory: may not change while running");
-    CHECK(conf_set_runtime(c, STR("nope"), STR("1M"), NULL, NULL) == ERR_NOT_FOUND &&
-          !conf_is_set(c, "memory"));
     conf_free(c);
 }
 

@@ -23,41 +23,6 @@ TEST(sha256_gives_the_published_digests)
     }
 }
 
-TEST(sha1_gives_the_published_digest)
-{
-    static const uint8_t want[20] = {0xa9, 0x99, 0x3e, 0x36, 0x47, 0x06, 0x81, 0x6a, 0xba, 0x3e,
-                                     0x25, 0x71, 0x78, 0x50, 0xc2, 0x6c, 0x9c, 0xd0, 0xd8, 0x9d};
-    uint8_t got[20];
-    sha1_bytes(STR("abc"), got);
-    CHECK(!memcmp(got, want, sizeof want));
-}
-
-TEST(digest_of_a_file_equals_digest_of_its_bytes)
-{
-    char path[] = "/tmp/deja_test_crypto_XXXXXX", a[65], b[65];
-    int fd = mkstemp(path);
-    REQUIRE(fd >= 0);
-    static char bytes[(1 << 20) + 4097]; /* over one read block */
-    for (size_t i = 0; i < sizeof bytes; i++)
-        bytes[i] = (char)(i * 31 >> 3);
-    CHECK_INT(write(fd, bytes, sizeof bytes), sizeof bytes);
-    close(fd);
-    struct errmsg e = {0};
-    CHECK_INT(sha256_file_hex(path, a, &e), OK);
-    sha256_hex((struct str){bytes, sizeof bytes}, b);
-    CHECK_Z(a, b);
-    unlink(path);
-}
-
-TEST(digest_of_an_absent_file_or_a_folder_is_an_error_with_the_path)
-{
-    char hex[65];
-    struct errmsg e = {0};
-    CHECK_INT(sha256_file_hex("/nonexistent/file", hex, &e), ERR_NOT_FOUND);
-    CHECK(strstr(e.text, "/nonexistent/file"));
-    CHECK_INT(sha256_file_hex("/tmp", hex, &e), ERR_IO);
-}
-
 TEST(hmac_gives_the_rfc_4231_digests)
 {
     static const uint8_t want1[4] = {0xb0, 0x34, 0x4c, 0x61}, want2[4] = {0x5b, 0xdc, 0xc1, 0x46};

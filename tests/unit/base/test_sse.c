@@ -150,7 +150,6 @@ TEST(what_is_written_is_read_back)
         struct buf b, want;
         buf_init(&b, 1000);
         buf_init(&want, 1000);
-        sse_write_comment(&b, STR("ping\nping"));
         sse_write_data(&b, str_of(rows[i].in));
         sse_write_event(&b, "error", str_of(rows[i].in));
         buf_printf(&want, "<||%s><error||%s>", rows[i].out, rows[i].out);
@@ -158,11 +157,6 @@ TEST(what_is_written_is_read_back)
         buf_fini(&b);
         buf_fini(&want);
     }
-    struct buf b;
-    buf_init(&b, 100);
-    sse_write_comment(&b, STR("ping"));
-    CHECK_STR(buf_view(&b), ": ping\n\n");
-    buf_fini(&b);
 }
 
 TEST(bare_carriage_returns_cost_linear_time)

@@ -50,7 +50,6 @@ TEST(every_job_runs_on_a_worker_and_ends_on_the_loop)
     CHECK_INT(n_done, 1000);
     CHECK_INT(n_cancelled, 0);
     CHECK_INT(n_wrong_thread, 0);
-    CHECK_INT(workers_queued(w), 0);
     workers_free(w);
     loop_free(loop);
 }
@@ -75,7 +74,6 @@ TEST(a_full_queue_refuses_and_freeing_finishes_what_runs_and_cancels_what_waits)
     for (int i = 0; i < 4; i++)
         CHECK_INT(workers_submit(w, loop, run, done, NULL), OK);
     CHECK_INT(workers_submit(w, loop, run, done, NULL), ERR_FULL);
-    CHECK_INT(workers_queued(w), 4);
     pthread_mutex_unlock(&gate);
     workers_free(w);
     loop_free(loop); /* delivers what was posted */

@@ -39,7 +39,9 @@ static double cosine(struct embedder *em, struct str a, struct str b)
 {
     static float va[DIM_MAX], vb[DIM_MAX];
     double sum = 0;
-    if (embedder_embed_sync(em, a, va) != OK || embedder_embed_sync(em, b, vb) != OK) return -1;
+    if (embedder_embed_sketch_sync(em, a, va, NULL) != OK ||
+        embedder_embed_sketch_sync(em, b, vb, NULL) != OK)
+        return -1;
     for (int i = 0; i < embedder_dim(em); i++)
         sum += (double)va[i] * (double)vb[i];
     return sum;

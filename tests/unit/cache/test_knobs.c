@@ -72,16 +72,6 @@ TEST(a_wrong_value_is_refused_with_what_would_be_right_and_changes_nothing)
     }
 }
 
-TEST(a_guard_is_a_knob_of_its_own_and_an_unknown_guard_is_on)
-{
-    struct cache_knobs k = knobs_default();
-    struct errmsg e = {0};
-    CHECK(knobs_guard_is_on(&k, "number"));
-    CHECK(knobs_set(&k, STR("guard_number"), STR("off"), &e) == OK);
-    CHECK(!knobs_guard_is_on(&k, "number") && knobs_guard_is_on(&k, "negation"));
-    CHECK(knobs_guard_is_on(&k, "no_such_guard"));
-}
-
 TEST(a_guard_that_is_off_does_not_refuse_and_the_others_still_do)
 {
     struct guard *g = guard_new();

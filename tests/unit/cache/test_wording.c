@@ -1,4 +1,4 @@
-/* test_wording.c - goal: a judged text is read as it was written, under the name a script in Redis gives it, and nothing malformed is
+/* test_wording.c - goal: a judged text is read as it was written, and nothing malformed is
  * taken for one. */
 #include "cache/wording.h"
 
@@ -36,18 +36,6 @@ TEST(a_judged_text_is_read)
     values[EF_NOT] = (struct str){NULL, 0};
     REQUIRE(wording_read((struct hash128){1, 2}, values, &w, &e) == OK);
     CHECK(!w.of.hi && !w.of.lo && !w.n_vetoed);
-}
-
-TEST(its_name_is_what_a_script_makes_of_partition_and_text)
-{
-    struct hash128 part, want, got;
-    REQUIRE(hash_from_hex(STR("ffffffffffffffffffffffffffffffff"), &part) == OK);
-    /* printf 'ffffffffffffffffffffffffffffffff\nwhere might it be' | sha1sum */
-    REQUIRE(hash_from_hex(STR("864a89051afb77fa3c458c853d2c813f"), &want) == OK);
-    got = wording_id(part, STR("where might it be"));
-    CHECK(hash_eq(got, want));
-    got = wording_id(part, STR("where might it be?"));
-    CHECK(!hash_eq(got, want));
 }
 
 TEST(a_spoilt_field_is_named_and_refused)

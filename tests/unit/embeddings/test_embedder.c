@@ -90,7 +90,8 @@ TEST(a_text_gets_the_encoders_vector)
     CHECK(a.code == OK && !memcmp(a.vector, want, sizeof want));
     CHECK(embedder_recall(em, text, again) && !memcmp(again, want, sizeof want));
     CHECK(!embedder_recall(em, STR("something else"), again));
-    CHECK(embedder_embed_sync(em, text, again) == OK && !memcmp(again, want, sizeof want));
+    CHECK(embedder_embed_sketch_sync(em, text, again, NULL) == OK &&
+          !memcmp(again, want, sizeof want));
     CHECK_INT(embedder_dim(em), DIM);
     CHECK_Z(embedder_id(em), encoder_id(enc));
     encoder_close(enc);
@@ -106,10 +107,11 @@ TEST(what_the_encoder_refuses_comes_back_as_such)
     char many[600];
     for (size_t i = 0; i < sizeof many; i++)
         many[i] = i % 2 ? ' ' : 'a';
-    CHECK_INT(embedder_embed_sync(em, STR("\xe4\xbd\xa0\xe5\xa5\xbd\xe4\xb8\x96\xe7\x95\x8c"), out),
+    CHECK_INT(embedder_embed_sketch_sync(
+                  em, STR("\xe4\xbd\xa0\xe5\xa5\xbd\xe4\xb8\x96\xe7\x95\x8c"), out, NULL),
               ERR_UNSUPPORTED);
-    CHECK_INT(embedder_embed_sync(em, (struct str){many, 400}, out), ERR_TOO_LARGE);
-    CHECK_INT(embedder_embed_sync(em, (struct str){many, 501}, out), ERR_TOO_LARGE);
+    CHECK_INT(embedder_embed_sketch_sync(em, (struct str){many, 400}, out, NULL), ERR_TOO_LARGE);
+    CHECK_INT(embedder_embed_sketch_sync(em, (struct str){many, 501}, out, NULL), ERR_TOO_LARGE);
     struct embedder_stats s;
     embedder_stats_read(em, &s);
     CHECK_INT(s.submitted, 2);

@@ -150,7 +150,7 @@ static void *work(void *arg)
             w->wrong++;
             continue;
         }
-        w->wrong += embedder_embed_sync(w->em, str_of(text), vector) != OK;
+        w->wrong += embedder_embed_sketch_sync(w->em, str_of(text), vector, NULL) != OK;
         bool fine = over(&o) && o.code == OK && o.n == 3 &&
                     !memcmp(o.opinions, w->want, sizeof o.opinions[0] * 3);
         w->wrong += !fine;

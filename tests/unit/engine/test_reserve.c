@@ -31,9 +31,8 @@ TEST(every_piece_of_every_area_is_touched_once_in_order)
     struct reserve_area areas[] = {{record, &a, PIECES}, {record, NULL, 0}, {record, &b, PIECES}};
     struct reserve *r = reserve_start(areas, 3);
     CHECK(r != NULL);
-    for (int ms = 0; !reserve_done(r) && ms < WAIT_MS; ms++)
+    for (int ms = 0; atomic_load(&b.n) < PIECES && ms < WAIT_MS; ms++)
         usleep(1000);
-    CHECK(reserve_done(r));
     reserve_stop(r);
     CHECK_INT(a.n, PIECES);
     CHECK_INT(b.n, PIECES);
@@ -47,19 +46,16 @@ TEST(a_stop_waits_for_the_piece_under_way_and_leaves_the_rest)
     for (int ms = 0; atomic_load(&a.n) < 4 && ms < WAIT_MS; ms++)
         usleep(1000);
     CHECK_INT(a.n, 4);
-    CHECK(!reserve_done(r));
     atomic_store(&a.let_go, true);
     reserve_stop(r);
     CHECK(a.n <= PIECES);
     reserve_stop(NULL);
 }
 
-TEST(nothing_to_do_is_done_at_once)
+TEST(nothing_to_do_is_fine)
 {
     struct reserve *r = reserve_start(NULL, 0);
-    for (int ms = 0; !reserve_done(r) && ms < WAIT_MS; ms++)
-        usleep(1000);
-    CHECK(reserve_done(r));
+    CHECK(r != NULL);
     reserve_stop(r);
 }
 

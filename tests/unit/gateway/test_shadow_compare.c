@@ -41,7 +41,9 @@ static double cosine(struct embedder *em, struct str a, struct str b)
     float x[2048], y[2048];
     double sum = 0;
     int dim = embedder_dim(em);
-    if (embedder_embed_sync(em, a, x) != OK || embedder_embed_sync(em, b, y) != OK) return -1;
+    if (embedder_embed_sketch_sync(em, a, x, NULL) != OK ||
+        embedder_embed_sketch_sync(em, b, y, NULL) != OK)
+        return -1;
     for (int i = 0; i < dim; i++)
         sum += (double)x[i] * (double)y[i];
     return sum;

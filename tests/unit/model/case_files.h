@@ -1,7 +1,8 @@
-/* case_files.h - reading test data: whole files, lines of JSON, base64, zlib streams. For tests only. */
+/* case_files.h - reading test data: whole files, lines of JSON, base64, zlib streams; and what logits say. For tests only. */
 #ifndef DEJA_TESTS_CASE_FILES_H
 #define DEJA_TESTS_CASE_FILES_H
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -184,6 +185,15 @@ static inline void case_unzlib(struct str bytes, struct buf *out)
                 buf_char(out, (char)inflate_bits(&z, 8));
         }
     }
+}
+
+/* The logarithm of a token's share of softmax(logits). */
+static inline double case_logprob(const float *logits, int n_vocab, int32_t token)
+{
+    double total = 0;
+    for (int i = 0; i < n_vocab; i++)
+        total += exp((double)logits[i] - logits[token]);
+    return -log(total);
 }
 
 /* Path of a downloaded model in the cache folder, or NULL when it is not there. Borrowed from path[512]. */

@@ -71,7 +71,7 @@ TEST(metadata_alone_gives_the_same_prompt)
     gguf_write_metadata(file, &bytes);
     CHECK(bytes.n < gguf_file_bytes(file).n);
     REQUIRE(gguf_from_bytes(&copy, bytes.p, bytes.n, NULL) == OK);
-    CHECK_INT(gguf_n_keys(copy), gguf_n_keys(file));
+    CHECK(!memcmp(bytes.p + 16, gguf_file_bytes(file).p + 16, 8)); /* as many keys */
     CHECK_INT(gguf_n_tensors(copy), 0);
     REQUIRE(reader_open(&a, file) && reader_open(&b, copy));
     CHECK(same(ids_of(&a, plain, NULL), ids_of(&b, plain, NULL)));

@@ -138,7 +138,7 @@ static void compare_prompts(struct model *m, const struct reference *ref, bool g
         const struct prompt *p = &ref->prompts[r];
         step(m, p->ids, p->n, 0, 1, logits);
         for (int i = 0; i < p->n_top; i++) {
-            double said = log(sampler_probability(logits, n_vocab, &p->top_token[i], 1));
+            double said = case_logprob(logits, n_vocab, p->top_token[i]);
             o->logprob_error = fmax(o->logprob_error, fabs(said - p->top_logprob[i]));
         }
         int same = 0;
@@ -161,7 +161,7 @@ static void compare_text(struct model *m, const struct reference *ref, struct ou
         for (int i = 0; i < 2; i++, o->n_text++) {
             int pos = at + TEXT_STEP - 2 + i;
             const float *row = logits + (size_t)i * (size_t)n_vocab;
-            double said = log(sampler_probability(row, n_vocab, &ref->text[pos + 1], 1)),
+            double said = case_logprob(row, n_vocab, ref->text[pos + 1]),
                    difference = said - ref->logprob[pos];
             sum += difference;
             square += difference * difference;

@@ -118,7 +118,7 @@ static struct outcome compare(struct model *m, const struct reference *refs, int
         const struct reference *ref = &refs[r];
         step(m, ref->prompt, ref->n_prompt, 0, logits);
         for (int i = 0; i < ref->n_top; i++) {
-            double p = log(sampler_probability(logits, n_vocab, &ref->top_token[i], 1));
+            double p = case_logprob(logits, n_vocab, ref->top_token[i]);
             double difference = p - ref->top_logprob[i];
             o.logprob_error = fmax(o.logprob_error, fabs(difference));
             o.logprob_rms += difference * difference;

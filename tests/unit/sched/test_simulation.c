@@ -287,7 +287,7 @@ static void hear(struct world *w, struct pick *pick, int n)
             known--;
         CHECK_INT(pick[i].token, fake_alone(x->tokens, known, VOCAB, x->choice));
         pick[i].x = NULL; /* no longer in flight */
-        sched_token(w->s, x->seq, pick[i].token);
+        sched_accept(w->s, x->seq, &pick[i].token, 1);
         w->ops++;
         if (sched_n_tokens(w->s, x->seq) >= x->limit || below(w, 40) == 0) leave(w, x);
     }
