@@ -180,7 +180,6 @@ MUST enum err engine_place_choose(struct engine_place *out, struct engine_option
 /* engine.c */
 void request_free(struct request *r);
 /* engine_sample.c */
-void choice_end(struct engine *g, struct choice *c, enum engine_finish finish, const char *error);
 void request_end(struct engine *g, struct request *r, enum engine_finish finish,
                  const char *error); /* all its open choices */
 /* The tokens that the plan's rows of g->logits say, to their choices. */

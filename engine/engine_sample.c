@@ -15,7 +15,8 @@ static void count_time(const struct choice *c, struct engine_end *end)
     end->decode_us = now - first;
 }
 
-void choice_end(struct engine *g, struct choice *c, enum engine_finish finish, const char *error)
+static void choice_end(struct engine *g, struct choice *c, enum engine_finish finish,
+                       const char *error)
 {
     struct request *r = c->request;
     ASSERT(!c->ended);

@@ -102,7 +102,8 @@ static bool save(struct kv_tier *t, kv_block b, const struct block_name *name)
     return true;
 }
 
-bool kv_tier_can_save(const struct kv_tier *t)
+/* Whether blocks wait to be saved for which there is room now. */
+static bool can_save(const struct kv_tier *t)
 {
     return t->n_free_stage && t->n_failures < FAILURES_MAX && sched_has_fresh(t->sched);
 }
@@ -112,7 +113,7 @@ int kv_tier_save(struct kv_tier *t, int n_max)
     struct block_name name;
     kv_block b;
     int n = 0;
-    while (n < n_max && kv_tier_can_save(t) && sched_next_fresh(t->sched, &b, &name))
+    while (n < n_max && can_save(t) && sched_next_fresh(t->sched, &b, &name))
         n += save(t, b, &name);
     return n;
 }

@@ -18,8 +18,6 @@ bool kv_tier_free(struct kv_tier *t, int wait_ms);
 
 /* Hands at most n_max blocks that became full to the disk. Returns how many were copied. */
 int kv_tier_save(struct kv_tier *t, int n_max);
-/* Whether blocks wait to be saved for which there is room now. */
-bool kv_tier_can_save(const struct kv_tier *t);
 /* Has what is missing of the beginning of tokens[n] read from disk. Returns how many blocks are on their way: 0 = whatever can be had is
  * in host
  * memory or in the pool. Otherwise ask again once kv_tier_poll has said true. */

@@ -23,7 +23,8 @@ enum {
 };
 
 /* ---- replies ---- */
-void server_mark(struct server *s, struct http_req *r)
+/* Echoes or makes x-request-id. */
+static void mark_id(struct server *s, struct http_req *r)
 {
     struct str id = http_req_header(r, "x-request-id");
     bool sound = id.n > 0 && id.n <= 128;
@@ -154,7 +155,7 @@ static void on_request(void *arg, struct http_req *r)
     struct server *s = arg;
     bool post;
     struct str rest;
-    server_mark(s, r);
+    mark_id(s, r);
     if (s->ended) { /* its connection was there before */
         shutting_down(s, r);
         return;

@@ -179,8 +179,6 @@ void server_end_all(struct server *s);
 /* Before loop_free, which runs the last of it. NULL is fine. */
 void server_close(struct server *s);
 void server_refuse(struct server *s, struct http_req *r, const struct openai_error *e);
-/* Echoes or makes x-request-id. */
-void server_mark(struct server *s, struct http_req *r);
 
 /* server_exchange.c */
 void exchange_start(struct server *s, struct http_req *r, enum openai_kind kind);
@@ -244,8 +242,6 @@ void ops_ready(struct server *s, struct http_req *r);
 void ops_metrics(struct server *s, struct http_req *r);
 void ops_tokenize(struct server *s, struct http_req *r);
 void ops_detokenize(struct server *s, struct http_req *r);
-/* False: reason (static text or written to scratch) says why. */
-bool server_ready(struct server *s, char *reason, size_t cap);
 
 /* server_kv.c */
 void kv_prefix(struct server *s, struct http_req *r);

@@ -86,7 +86,8 @@ void ops_health(struct server *s, struct http_req *r)
     http_send(r, 200, "application/json", STR("{\"status\":\"ok\"}"));
 }
 
-bool server_ready(struct server *s, char *reason, size_t cap)
+/* False: reason (static text or written to scratch) says why. */
+static bool is_ready(struct server *s, char *reason, size_t cap)
 {
     struct engine_stats st;
     engine_stats(s->engine, &st);
@@ -112,7 +113,7 @@ void ops_ready(struct server *s, struct http_req *r)
     char reason[200];
     struct buf b;
     buf_init(&b, 1024);
-    bool ready = server_ready(s, reason, sizeof reason);
+    bool ready = is_ready(s, reason, sizeof reason);
     buf_printf(&b, "{\"status\":\"%s\",\"reason\":", ready ? "ready" : "unready");
     if (ready)
         buf_z(&b, "null");

@@ -56,7 +56,8 @@ void dfa_add_call(struct dfa *d, struct dfa_call call)
     d->state[d->n_states - 1].n_calls++;
 }
 
-int64_t dfa_next(const struct dfa *d, int state, uint8_t byte)
+/* The target for this byte with its flags, -1 when there is none. */
+static int64_t target_of(const struct dfa *d, int state, uint8_t byte)
 {
     const struct dfa_state *s = &d->state[state];
     for (int i = 0; i < s->n_edges; i++) {
@@ -316,8 +317,8 @@ static int pair_state(struct product *p, struct pair x)
 static void product_edges(struct product *p, struct dfa *out, struct pair from, bool minus)
 {
     for (int byte = 0; byte < 256; byte++) {
-        int64_t a = dfa_next(p->a, from.a, (uint8_t)byte),
-                b = from.b >= 0 ? dfa_next(p->b, from.b, (uint8_t)byte) : -1;
+        int64_t a = target_of(p->a, from.a, (uint8_t)byte),
+                b = from.b >= 0 ? target_of(p->b, from.b, (uint8_t)byte) : -1;
         if (a < 0 || (b < 0 && !minus)) continue;
         struct pair to = {(int)(a & EDGE_STATE), b < 0 ? -1 : (int)(b & EDGE_STATE)};
         uint32_t flags = (uint32_t)a & ~(uint32_t)EDGE_STATE;

@@ -42,8 +42,6 @@ MUST enum err dfa_from_nfa(struct dfa *out, const struct nfa *a, int start,
 MUST enum err dfa_product(struct dfa *out, const struct dfa *a, const struct dfa *b, bool minus,
                           struct grammar_budget *budget, struct errmsg *e);
 void dfa_fini(struct dfa *d);
-/* The target for this byte with its flags, -1 when there is none. */
-int64_t dfa_next(const struct dfa *d, int state, uint8_t byte);
 
 /* Building by hand: states in order, each followed by its edges and calls. */
 int dfa_add_state(struct dfa *d, bool accept);

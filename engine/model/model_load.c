@@ -411,7 +411,7 @@ static enum err grow_lora_scratch(struct model *m, int rank, struct errmsg *e)
                : err_set(e, ERR_FULL, "no memory for adapters of rank %d", rank);
 }
 
-void model_adapter_drop(struct model *m)
+static void drop_adapter(struct model *m)
 {
     lora_free(m->adapters[--m->n_adapters]);
     m->adapters[m->n_adapters] = NULL;
@@ -444,7 +444,7 @@ enum err model_adapter_add(struct model *m, const char *path, float scale, int *
         enum err code = add_adapter(model_ranks_at(m, i), path, scale, number, e);
         if (!code) continue;
         while (i--)
-            model_adapter_drop(model_ranks_at(m, i));
+            drop_adapter(model_ranks_at(m, i));
         return code;
     }
     return OK;

@@ -109,7 +109,6 @@ void calibration_shape_of(const struct model *m, struct calibration_shape *out);
 MUST enum err model_open_rank(struct model *m, const char *path, const struct model_options *o,
                               struct errmsg *e);
 void model_close_rank(struct model *m);
-void model_adapter_drop(struct model *m); /* the last one */
 
 /* model_forward.c: a pass, of a rank in step with the others. wants_rows false: the logits stay on the device. */
 void model_forward_rank(struct model *m, const struct model_batch *b, float *logits,

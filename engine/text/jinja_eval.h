@@ -86,13 +86,8 @@ struct jinja_filter_entry {
 };
 extern const struct jinja_filter_entry jinja_list_filters[],
     jinja_more_filters[]; /* each ends with a NULL name */
-/* "a.b.0" or an index: members of members. */
-struct jinja_value jinja_attribute(struct jinja_run *r, struct jinja_value v,
-                                   struct jinja_value path);
 /* A list that stands for one of Jinja2's generators. */
 struct jinja_value jinja_lazy_list(struct jinja_run *r);
-struct jinja_value jinja_sorted(struct jinja_run *r, struct jinja_value items,
-                                const struct jinja_value *path, bool case_matters, bool reverse);
 
 /* Text operations that filters and methods share (jinja_text_ops.c). */
 struct jinja_value jinja_trim(struct jinja_run *r, const struct jinja_string *s,

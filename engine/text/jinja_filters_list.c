@@ -36,8 +36,9 @@ FILTER(filter_length)
     }
 }
 
-struct jinja_value jinja_attribute(struct jinja_run *r, struct jinja_value v,
-                                   struct jinja_value path)
+/* "a.b.0" or an index: members of members. */
+static struct jinja_value at_path(struct jinja_run *r, struct jinja_value v,
+                                  struct jinja_value path)
 {
     if (path.kind != JINJA_STRING) return jinja_index(r, v, path);
     struct str rest = jinja_flat(r, path.s), name;
@@ -59,7 +60,7 @@ FILTER(filter_join)
     if (path) {
         struct jinja_value members = jinja_list_new(r, JINJA_LIST);
         for (size_t i = 0; !r->err && i < items.list->n; i++)
-            jinja_list_add(r, members, jinja_attribute(r, items.list->at[i], *path));
+            jinja_list_add(r, members, at_path(r, items.list->at[i], *path));
         items = members;
     }
     return r->err ? v : jinja_join(r, sep.s, items);
@@ -133,7 +134,7 @@ FILTER(filter_map)
     for (size_t i = 0; !r->err && i < items.list->n; i++) {
         struct jinja_value one = items.list->at[i];
         if (path) {
-            one = jinja_attribute(r, one, *path);
+            one = at_path(r, one, *path);
             if (one.kind == JINJA_UNDEFINED && otherwise) one = *otherwise;
         } else {
             one = jinja_filter(r, jinja_flat(r, jinja_need_text(r, args->at[0])), one, &rest);
@@ -153,7 +154,7 @@ static struct jinja_value choose(struct jinja_run *r, struct jinja_value v,
         jinja_fail(r, ERR_INVALID, "selectattr and rejectattr need an attribute");
     for (size_t i = 0; !r->err && i < items.list->n; i++) {
         struct jinja_value one = items.list->at[i],
-                           tested = by_attribute ? jinja_attribute(r, one, args->at[0]) : one;
+                           tested = by_attribute ? at_path(r, one, args->at[0]) : one;
         bool holds =
             args->n > test_i
                 ? jinja_test(r, jinja_flat(r, jinja_need_text(r, args->at[test_i])), tested, &rest)
@@ -198,7 +199,7 @@ static struct jinja_value sort_key(struct jinja_run *r, struct jinja_value v,
         }
         return keys;
     }
-    if (path) v = jinja_attribute(r, v, *path);
+    if (path) v = at_path(r, v, *path);
     return v.kind == JINJA_STRING && !case_matters ? jinja_change_case(r, v.s, JINJA_LOWER) : v;
 }
 
@@ -226,8 +227,8 @@ static void sort_items(struct jinja_run *r, struct sort_item *at, size_t n, bool
     if (from != at && !r->err) memcpy(at, from, n * sizeof *at);
 }
 
-struct jinja_value jinja_sorted(struct jinja_run *r, struct jinja_value items,
-                                const struct jinja_value *path, bool case_matters, bool reverse)
+static struct jinja_value sorted_by(struct jinja_run *r, struct jinja_value items,
+                                    const struct jinja_value *path, bool case_matters, bool reverse)
 {
     struct jinja_value out = jinja_list_new(r, JINJA_LIST);
     size_t n = r->err ? 0 : items.list->n;
@@ -246,8 +247,8 @@ FILTER(filter_sort)
     const struct jinja_value *path = jinja_arg(args, 2, "attribute");
     bool reverse = jinja_arg_truth(args, 0, "reverse", false),
          case_matters = jinja_arg_truth(args, 1, "case_sensitive", false);
-    return jinja_sorted(r, jinja_items_of(r, v), path && path->kind != JINJA_NONE ? path : NULL,
-                        case_matters, reverse);
+    return sorted_by(r, jinja_items_of(r, v), path && path->kind != JINJA_NONE ? path : NULL,
+                     case_matters, reverse);
 }
 
 FILTER(filter_dictsort)
@@ -258,7 +259,7 @@ FILTER(filter_dictsort)
          case_matters = jinja_arg_truth(args, 0, "case_sensitive", false);
     struct jinja_args none = {NULL, 0, NULL, 0};
     if (v.kind == JINJA_UNDEFINED) jinja_fail_undefined(r, v);
-    return jinja_sorted(r, filter_items(r, v, &none), &place, case_matters, reverse);
+    return sorted_by(r, filter_items(r, v, &none), &place, case_matters, reverse);
 }
 
 FILTER(filter_unique)
@@ -306,8 +307,7 @@ FILTER(filter_sum)
     struct jinja_value items = jinja_items_of(r, v), total = start ? *start : jinja_int(0);
     for (size_t i = 0; !r->err && i < items.list->n; i++)
         total = jinja_arithmetic(r, JINJA_ADD, total,
-                                 path ? jinja_attribute(r, items.list->at[i], *path)
-                                      : items.list->at[i]);
+                                 path ? at_path(r, items.list->at[i], *path) : items.list->at[i]);
     return total;
 }
 

@@ -197,7 +197,7 @@ static struct jinja_node *parse_member(struct jinja_parser *p, struct jinja_node
     return n;
 }
 
-void jinja_parse_arguments(struct jinja_parser *p, struct jinja_node *call)
+static void parse_arguments(struct jinja_parser *p, struct jinja_node *call)
 {
     struct jinja_items items = {NULL, 0, 0};
     bool keywords = false;
@@ -242,7 +242,7 @@ static struct jinja_node *parse_postfix(struct jinja_parser *p, struct jinja_nod
         else if (jinja_take_operator(p, "["))
             n = parse_subscript(p, n);
         else if (jinja_at_operator(p, "("))
-            jinja_parse_arguments(p, n = make(p, JINJA_N_CALL, n));
+            parse_arguments(p, n = make(p, JINJA_N_CALL, n));
         else
             break;
     }
@@ -349,7 +349,7 @@ struct jinja_node *jinja_parse_filters(struct jinja_parser *p, struct jinja_node
     do {
         struct jinja_node *f = make(p, JINJA_N_FILTER, n);
         f->text = jinja_expect_name(p);
-        if (jinja_at_operator(p, "(")) jinja_parse_arguments(p, f);
+        if (jinja_at_operator(p, "(")) parse_arguments(p, f);
         n = f;
         if (++depth > JINJA_NESTING_MAX)
             jinja_parser_fail(p, ERR_TOO_LARGE, "too many filters in one expression");
@@ -368,7 +368,7 @@ static struct jinja_node *parse_test(struct jinja_parser *p, struct jinja_node *
                 !jinja_at_name(p, "and") && !jinja_at_name(p, "is") && !jinja_at_name(p, "if") &&
                 !jinja_at_name(p, "in") && !jinja_at_name(p, "not");
     if (jinja_at_operator(p, "(")) {
-        jinja_parse_arguments(p, n);
+        parse_arguments(p, n);
     } else if (word || k == JINJA_T_STRING || k == JINJA_T_INT || k == JINJA_T_FLOAT ||
                jinja_at_operator(p, "[") || jinja_at_operator(p, "{")) {
         struct jinja_items one = {NULL, 0, 0};
@@ -401,7 +401,7 @@ struct jinja_node *jinja_parse_unary(struct jinja_parser *p)
         else if (jinja_take_name(p, "is"))
             n = parse_test(p, n);
         else if (jinja_at_operator(p, "("))
-            jinja_parse_arguments(p, n = make(p, JINJA_N_CALL, n));
+            parse_arguments(p, n = make(p, JINJA_N_CALL, n));
         else
             break;
     }

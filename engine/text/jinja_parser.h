@@ -41,7 +41,6 @@ struct jinja_node *
 jinja_parse_filters(struct jinja_parser *p,
                     struct jinja_node *first);                /* name(args) | name.. at a name */
 struct jinja_node *jinja_parse_unary(struct jinja_parser *p); /* a primary with its postfixes */
-void jinja_parse_arguments(struct jinja_parser *p, struct jinja_node *call); /* "(" .. ")" */
 bool jinja_enter(struct jinja_parser
                      *p); /* one level deeper; false at the limit. Pair with p->depth-- when true */
 

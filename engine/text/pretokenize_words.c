@@ -56,7 +56,8 @@ unsigned pretokenize_wide_kind(uint32_t code)
     }
 }
 
-size_t pretokenize_contraction(struct str t, size_t i, bool any_case)
+/* Bytes of 's 't 're 've 'm 'll 'd at i, or 0. */
+static size_t contraction(struct str t, size_t i, bool any_case)
 {
     if (i + 1 >= t.n || t.p[i] != '\'') return 0;
     int fold = any_case ? 32 : 0;
@@ -102,7 +103,7 @@ size_t pretokenize_three_numbers(struct str t, size_t i)
 /* 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ */
 static size_t gpt2(struct str t, size_t i, bool digits_alone)
 {
-    size_t next, n = pretokenize_contraction(t, i, false);
+    size_t next, n = contraction(t, i, false);
     if (n) return i + n;
     unsigned k = kind_at(t, i, &next);
     if (digits_alone && k & NUMBER) return next;
@@ -142,7 +143,7 @@ struct llama3_form {
  * it is white space. \s*[\r\n] (one line end) is the same, as \s* takes those before it. */
 static size_t llama3(struct str t, size_t i, struct llama3_form f)
 {
-    size_t next, after, n = f.contractions ? pretokenize_contraction(t, i, true) : 0;
+    size_t next, after, n = f.contractions ? contraction(t, i, true) : 0;
     if (n) return i + n;
     unsigned k = kind_at(t, i, &next);
     if (k & f.word) return run_end(t, i, f.word, 0);
@@ -215,7 +216,7 @@ static size_t spaced_letters(struct str t, size_t i)
 size_t pass_exaone_moe(struct str t, size_t from, size_t i, size_t *retry)
 {
     (void)from, (void)retry;
-    size_t next, after, n = pretokenize_contraction(t, i, true);
+    size_t next, after, n = contraction(t, i, true);
     if (n) return i + n;
     unsigned k = kind_at(t, i, &next), k2 = kind_at(t, next, &after);
     if (k & LETTER) return spaced_letters(t, i);
@@ -260,7 +261,7 @@ static size_t gpt4o(struct str t, size_t i, bool single, bool contractions)
         if (end == next) end = 0;
     }
     if (!end && k & UPPER) end = run_end(t, i, UPPER, 0);
-    if (end) return end + (contractions ? pretokenize_contraction(t, end, true) : 0);
+    if (end) return end + (contractions ? contraction(t, end, true) : 0);
     size_t j = i;
     if (t.p[i] == ' ') {
         j = next;
