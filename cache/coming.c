@@ -87,7 +87,7 @@ static bool usable(const struct cache_lookup *l, const struct question *q)
     return q && !hash_eq(q->id, l->k->exact) && !marks_void(l->c->marks, &q->scope);
 }
 
-enum { TEXTS_MAX = PLACES_MAX * HITS_OF_PLACE_MAX + CANDIDATES_MAX };
+enum { TEXTS_MAX = NEARBY_TEXTS_MAX + CANDIDATES_MAX };
 
 /* What is stored and what is coming, best first; a stored wording of one that is coming leads to it. */
 static size_t merge(const struct cache_lookup *l, const struct partition *p,

@@ -10,7 +10,7 @@ enum { COMING_MAX = 4096, COMING_PARTITIONS_MAX = 256 };
 
 /* Is one on its way that the look-up may wait for? */
 bool coming_any(const struct cache_lookup *l);
-/* Those near the question, best first, behind what is stored: texts[n] as near_texts has them. Writes up to CANDIDATES_MAX. */
+/* Those near the question, best first, behind what is stored: texts[n] as nearby_texts has them. Writes up to CANDIDATES_MAX. */
 size_t coming_gather(struct cache_lookup *l, const struct near_text *texts, size_t n,
                      struct chain_item *items);
 /* The chain has settled items; order[n_hits] as from it. True: the look-up is over, one of them is to be waited for. */

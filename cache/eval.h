@@ -7,6 +7,7 @@
  * Threading: one thread; vectors are made by the embedder's. */
 #ifndef DEJA_CACHE_EVAL_H
 #define DEJA_CACHE_EVAL_H
+#include "cache/chain.h"
 #include "cache/nearby.h"
 #include "cache/verifier.h"
 #include "embeddings/embedder.h"

@@ -154,25 +154,57 @@ static struct outcome ask_pair(struct run *r, int stored, int question)
     return decide(r, &item, 1);
 }
 
+/* Entries that texts of the same words lead to. */
+struct same {
+    const struct cache_knobs *knobs;
+    struct nearby *around;
+    struct hash128 entry[CANDIDATES_MAX];
+    size_t n;
+};
+
+static void note_same(void *arg, int place, const struct question *q)
+{
+    struct same *s = arg;
+    (void)place;
+    nearby_note_vetoes(s->around, q);
+    if (s->n < CANDIDATES_MAX && (q->entry.hi || q->entry.lo) &&
+        knobs_same_words(s->knobs, q->judged))
+        s->entry[s->n++] = q->entry;
+}
+
+static bool is_hit(const struct same *s, const struct question *own)
+{
+    return own && own->trust >= s->knobs->trust_min &&
+           !(s->knobs->vetoes && nearby_forbids(s->around, own->id));
+}
+
 static struct outcome ask_store(struct run *r, struct partition *p, int question)
 {
-    struct nearby n = {.places = {p}, .n_places = 1, .marks = r->marks};
-    struct chain_item items[CANDIDATES_MAX];
-    struct nearby_text same[CANDIDATES_MAX];
     struct evaluator *ev = r->ev;
+    struct nearby n = {.places = {p}, .n_places = 1, .marks = r->marks};
+    struct same same = {.knobs = &ev->knobs, .around = &n};
+    struct near_text texts[NEARBY_TEXTS_MAX];
+    struct candidate found[CANDIDATES_MAX];
+    struct chain_item items[CANDIDATES_MAX];
     const float *vec = eval_vector(ev->texts, question);
-    struct str text = eval_text(ev->texts, question);
     r->question = question;
-    size_t n_same = nearby_same(&n, ev->guard, &ev->knobs, text, NOW_S, same, CANDIDATES_MAX);
-    if (n_same) {
-        struct outcome out = {.hit = true, .entry = same[0].entry, .n = 1};
+    nearby_same(&n, ev->guard, ev->knobs.guards_off, eval_text(ev->texts, question), note_same,
+                &same);
+    for (size_t i = 0; i < same.n; i++) {
+        if (!is_hit(&same, partition_entry(p, same.entry[i]))) continue;
+        struct outcome out = {.hit = true, .entry = same.entry[i], .n = 1};
         out.best.guard.same = true;
         out.best.c.cosine = 1;
         return out;
     }
     if (!vec) return (struct outcome){0};
-    nearby_search(&n, vec, (size_t)ev->knobs.top_k);
-    size_t count = nearby_candidates(&n, NOW_S, items, (size_t)ev->knobs.top_k);
+    nearby_want(&n, (size_t)ev->knobs.top_k);
+    n.n_hits[0] = partition_search(p, vec, n.wanted[0], n.hits[0]);
+    size_t count =
+        candidates_gather(texts, nearby_texts(&n, NOW_S, texts), found, (size_t)ev->knobs.top_k);
+    for (size_t i = 0; i < count; i++)
+        items[i] =
+            (struct chain_item){.c = found[i], .text_vetoed = nearby_forbids(&n, found[i].own->id)};
     return decide(r, items, count);
 }
 

@@ -12,8 +12,8 @@ void lookup_settle(struct cache_lookup *l)
 {
     if (l->pending || l->cb) return;
     struct cache *c = l->c;
-    for (int i = 0; i < l->n_places; i++)
-        partition_unref(l->places[i]);
+    for (int i = 0; i < l->around.n_places; i++)
+        partition_unref(l->around.places[i]);
     loop_timer_free(l->patience);
     mem_free(l->vec);
     mem_free(l);
@@ -172,6 +172,8 @@ struct cache_lookup *cache_find(struct cache *c, const struct cache_key *k,
     *l = (struct cache_lookup){.c = c, .k = k, .o = *o, .cb = cb, .arg = arg, .pending = 1};
     l->knobs = o->knobs ? *o->knobs : c->knobs;
     l->o.knobs = NULL;
+    l->around = (struct nearby){
+        .marks = c->marks, .stale_s = o->stale_s, .keep_s = c->knobs.stale_if_error_s};
     l->found.result = CACHE_MISS;
     l->found.similarity = -1;
     l->found.age_s = -1;

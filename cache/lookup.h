@@ -4,13 +4,11 @@
 #define DEJA_CACHE_LOOKUP_H
 #include "cache/cache_internal.h"
 #include "cache/chain.h"
+#include "cache/nearby.h"
 
 enum {
-    PLACES_MAX = 3, /* curated answers of the tenant, of all tenants, and what was asked before */
     ANSWERS_TRIED_MAX = 3,
-    SEARCHES_MAX = 16,  /* more than one when what has expired is in the way */
-    STALE_HITS_MAX = 8, /* and expired ones, kept for when no model answers; more are in the way */
-    HITS_OF_PLACE_MAX = CANDIDATES_MAX + JUDGED_HITS_MAX + STALE_HITS_MAX
+    SEARCHES_MAX = 16 /* more than one when what has expired is in the way */
 };
 
 /* An entry that passed: its answer is fetched next. */
@@ -41,8 +39,7 @@ struct cache_lookup {
     int pending;              /* callbacks that will still come */
     struct cache_found found; /* what a miss will say */
 
-    struct partition *places[PLACES_MAX]; /* held while set */
-    int n_places;
+    struct nearby around;        /* its places are held */
     struct loop_timer *patience; /* for partitions that are being loaded */
     bool loading;                /* partitions are waited for; then one of: */
     void (*when_loaded)(struct cache_lookup *l), (*when_late)(struct cache_lookup *l);
@@ -50,10 +47,6 @@ struct cache_lookup {
     bool texts_tried;
     int searches;
     float *vec;
-    struct vector_hit hits[PLACES_MAX][HITS_OF_PLACE_MAX];
-    size_t n_hits[PLACES_MAX], wanted[PLACES_MAX], n_alive[PLACES_MAX];
-    struct hash128 vetoed[WORDING_VETOES_MAX]; /* entries the question's own text must not get */
-    size_t n_vetoed;
     struct guarded guarded[2 * CANDIDATES_MAX]; /* while the verifier is asked; as for the next */
     size_t n_guarded;
     struct opinion opinions[2 * CANDIDATES_MAX]; /* of what is stored, and of what is coming */

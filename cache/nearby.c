@@ -1,22 +1,24 @@
 /* nearby.c - see nearby.h. */
 #include "cache/nearby.h"
 
-/* Removed, expired and worthless ones go out of the index here. */
-static const struct question *alive(const struct nearby *n, struct partition *p,
-                                    const struct question *q, int64_t now_s)
+#include <string.h>
+
+static bool too_old(const struct nearby *n, const struct question *q, int64_t now_s)
 {
-    if (q && (q->expires_s <= now_s || (!q->judged && marks_void(n->marks, &q->scope)))) {
-        partition_remove(p, q->id);
-        return NULL;
-    }
-    return q;
+    return q->expires_s <= now_s - n->stale_s;
 }
 
-static bool forbidden(const struct nearby *n, struct hash128 entry)
+const struct question *nearby_alive(const struct nearby *n, int place, const struct question *q,
+                                    int64_t now_s)
 {
-    for (size_t i = 0; i < n->n_vetoed; i++)
-        if (hash_eq(n->vetoed[i], entry)) return true;
-    return false;
+    if (!q) return NULL;
+    bool old = too_old(n, q, now_s);
+    if ((old && q->expires_s + n->keep_s <= now_s) ||
+        (!q->judged && marks_void(n->marks, &q->scope))) {
+        partition_remove(n->places[place], q->id);
+        return NULL;
+    }
+    return old ? NULL : q;
 }
 
 /* --- the same text */
@@ -29,63 +31,58 @@ static bool same_words(const struct guard *g, uint64_t guards_off, struct str qu
     return v.same;
 }
 
-static void note_vetoes(struct nearby *n, const struct question *q)
+void nearby_same(const struct nearby *n, const struct guard *g, uint64_t guards_off,
+                 struct str question, void (*found)(void *arg, int place, const struct question *q),
+                 void *arg)
+{
+    uint64_t normal = guard_normal(g, question);
+    for (int i = 0; i < n->n_places; i++) {
+        struct partition_walk walk = {0};
+        const struct question *q;
+        while ((q = partition_same_text(n->places[i], question, normal, &walk)))
+            if (same_words(g, guards_off, question, q)) found(arg, i, q);
+    }
+}
+
+void nearby_note_vetoes(struct nearby *n, const struct question *q)
 {
     for (size_t i = 0; i < q->n_vetoed && n->n_vetoed < WORDING_VETOES_MAX; i++)
         n->vetoed[n->n_vetoed++] = q->vetoed[i];
 }
 
-size_t nearby_same(struct nearby *n, const struct guard *g, const struct cache_knobs *k,
-                   struct str question, int64_t now_s, struct nearby_text *out, size_t max)
+bool nearby_forbids(const struct nearby *n, struct hash128 entry)
 {
-    uint64_t normal = guard_normal(g, question);
-    size_t found = 0, kept = 0;
-    for (int i = 0; i < n->n_places; i++) {
-        struct partition_walk walk = {0};
-        const struct question *q;
-        while ((q = partition_same_text(n->places[i], question, normal, &walk))) {
-            if (!same_words(g, k->guards_off, question, q)) continue;
-            note_vetoes(n, q);
-            if (found < max && (q->entry.hi || q->entry.lo) && knobs_same_words(k, q->judged))
-                out[found++] = (struct nearby_text){q->entry, i};
-        }
-    }
-    for (size_t i = 0; i < found; i++) {
-        struct partition *p = n->places[out[i].place];
-        const struct question *own = alive(n, p, partition_entry(p, out[i].entry), now_s);
-        if (own && own->trust >= k->trust_min && !(k->vetoes && forbidden(n, out[i].entry)))
-            out[kept++] = out[i];
-    }
-    return kept;
+    for (size_t i = 0; i < n->n_vetoed; i++)
+        if (hash_eq(n->vetoed[i], entry)) return true;
+    return false;
 }
 
 /* --- by vector */
-void nearby_search(struct nearby *n, const float *vec, size_t top_k)
+void nearby_want(struct nearby *n, size_t top_k)
 {
     for (int i = 0; i < n->n_places; i++) {
-        size_t judged = partition_judged(n->places[i]), extra = NEARBY_HITS_MAX - CANDIDATES_MAX;
-        n->n_hits[i] = partition_search(n->places[i], vec,
-                                        top_k + (judged < extra ? judged : extra), n->hits[i]);
+        size_t judged = partition_judged(n->places[i]), extra = JUDGED_HITS_MAX;
+        n->wanted[i] = top_k + (judged < extra ? judged : extra);
     }
 }
 
 /* Nothing may be removed once pointers are taken. */
-static void sweep(struct nearby *n, int64_t now_s)
+static void sweep(const struct nearby *n, int64_t now_s)
 {
-    n->swept = 0;
     for (int p = 0; p < n->n_places; p++)
         for (size_t i = 0; i < n->n_hits[p]; i++) {
             struct partition *x = n->places[p];
-            const struct question *q = alive(n, x, partition_question(x, n->hits[p][i].id), now_s);
-            n->swept += !q;
-            if (q && q->judged) (void)alive(n, x, partition_entry(x, q->entry), now_s);
+            const struct question *q =
+                nearby_alive(n, p, partition_question(x, n->hits[p][i].id), now_s);
+            if (q && q->judged) (void)nearby_alive(n, p, partition_entry(x, q->entry), now_s);
         }
 }
 
-/* All places merged, best first; a curated text before an equal other. */
-static size_t merge(const struct nearby *n, struct near_text *out)
+size_t nearby_texts(struct nearby *n, int64_t now_s, struct near_text *out)
 {
     size_t count = 0, at[NEARBY_PLACES_MAX] = {0};
+    sweep(n, now_s);
+    memset(n->n_alive, 0, sizeof n->n_alive);
     for (;;) {
         int best = -1;
         for (int p = 0; p < n->n_places; p++)
@@ -94,23 +91,27 @@ static size_t merge(const struct nearby *n, struct near_text *out)
                 best = p;
         if (best < 0) return count;
         const struct vector_hit *h = &n->hits[best][at[best]++];
-        const struct question *q = partition_question(n->places[best], h->id);
-        if (!q) continue;
-        out[count++] = (struct near_text){
-            q, q->judged ? partition_entry(n->places[best], q->entry) : q, (double)h->score};
+        const struct question *q = partition_question(n->places[best], h->id), *own = q;
+        if (!q || too_old(n, q, now_s) || n->n_alive[best] == n->wanted[best]) continue;
+        if (q->judged) own = partition_entry(n->places[best], q->entry);
+        n->n_alive[best]++;
+        out[count++] =
+            (struct near_text){q, own && too_old(n, own, now_s) ? NULL : own, (double)h->score};
     }
 }
 
-size_t nearby_candidates(struct nearby *n, int64_t now_s, struct chain_item *items, size_t max)
+bool nearby_is_crowded(const struct nearby *n)
 {
-    struct near_text texts[NEARBY_PLACES_MAX * NEARBY_HITS_MAX];
-    struct candidate found[CANDIDATES_MAX];
-    sweep(n, now_s);
-    size_t n_texts = merge(n, texts);
-    size_t count =
-        candidates_gather(texts, n_texts, found, max < CANDIDATES_MAX ? max : CANDIDATES_MAX);
-    for (size_t i = 0; i < count; i++)
-        items[i] =
-            (struct chain_item){.c = found[i], .text_vetoed = forbidden(n, found[i].own->id)};
-    return count;
+    for (int p = 0; p < n->n_places; p++)
+        if (n->n_alive[p] < n->wanted[p] && n->n_hits[p] >= n->wanted[p] + STALE_HITS_MAX)
+            return true;
+    return false;
+}
+
+int nearby_place(const struct nearby *n, const struct question *q)
+{
+    int p = 0;
+    while (p < n->n_places - 1 && partition_question(n->places[p], q->id.lo) != q)
+        p++;
+    return p;
 }

@@ -3,13 +3,13 @@
 
 void lookup_take_place(struct cache_lookup *l, struct hash128 key)
 {
-    if ((!key.hi && !key.lo) || l->n_places == PLACES_MAX) return;
-    for (int i = 0; i < l->n_places; i++)
-        if (hash_eq(partition_key(l->places[i]), key)) return;
+    if ((!key.hi && !key.lo) || l->around.n_places == NEARBY_PLACES_MAX) return;
+    for (int i = 0; i < l->around.n_places; i++)
+        if (hash_eq(partition_key(l->around.places[i]), key)) return;
     struct partition *p = partitions_get(l->c->partitions, key, true);
     if (!p) return;
     partition_ref(p);
-    l->places[l->n_places++] = p;
+    l->around.places[l->around.n_places++] = p;
     if (!l->c->redis && partition_state(p) == PARTITION_PARTIAL)
         partition_set_state(p, PARTITION_LOADED);
 }
@@ -25,8 +25,8 @@ void lookup_take_curated(struct cache_lookup *l)
 /* By their states, not by counting: those that were waited for in vain in an earlier step may still report. */
 static bool any_loading(const struct cache_lookup *l)
 {
-    for (int i = 0; i < l->n_places; i++)
-        if (partition_state(l->places[i]) == PARTITION_LOADING) return true;
+    for (int i = 0; i < l->around.n_places; i++)
+        if (partition_state(l->around.places[i]) == PARTITION_LOADING) return true;
     return false;
 }
 
@@ -58,10 +58,10 @@ void lookup_await_places(struct cache_lookup *l, void (*when_loaded)(struct cach
     bool wait = false;
     l->when_loaded = when_loaded;
     l->when_late = when_late;
-    for (int i = 0; i < l->n_places; i++) {
-        if (partition_state(l->places[i]) == PARTITION_LOADED) continue;
+    for (int i = 0; i < l->around.n_places; i++) {
+        if (partition_state(l->around.places[i]) == PARTITION_LOADED) continue;
         l->pending++;
-        if (cache_await_partition(c, l->places[i], partition_ready, l))
+        if (cache_await_partition(c, l->around.places[i], partition_ready, l))
             wait = true;
         else
             l->pending--; /* Redis is away: what is here must do */

@@ -6,7 +6,7 @@
 
 enum {
     TOGETHER = 8, /* their judging follows in one turn of the loop: some 0.1 ms each */
-    QUERIES_MAX = TOGETHER * PLACES_MAX
+    QUERIES_MAX = TOGETHER * NEARBY_PLACES_MAX
 };
 
 struct search_job {
@@ -23,11 +23,11 @@ static void search_partition(struct partition *p, struct cache_lookup *const *l,
     struct vector_query queries[QUERIES_MAX];
     size_t *found[QUERIES_MAX], count = 0;
     for (int i = 0; i < n; i++)
-        for (int at = 0; at < l[i]->n_places; at++) {
-            if (l[i]->places[at] != p) continue;
-            found[count] = &l[i]->n_hits[at];
-            queries[count++] = (struct vector_query){l[i]->vec, l[i]->wanted[at] + STALE_HITS_MAX,
-                                                     l[i]->hits[at], 0};
+        for (int at = 0; at < l[i]->around.n_places; at++) {
+            if (l[i]->around.places[at] != p) continue;
+            found[count] = &l[i]->around.n_hits[at];
+            queries[count++] = (struct vector_query){
+                l[i]->vec, l[i]->around.wanted[at] + STALE_HITS_MAX, l[i]->around.hits[at], 0};
         }
     partition_search_many(p, queries, count);
     for (size_t i = 0; i < count; i++)
@@ -39,8 +39,8 @@ static void search_all(struct cache_lookup *const *l, int n)
     struct partition *seen[QUERIES_MAX];
     int n_seen = 0;
     for (int i = 0; i < n; i++)
-        for (int at = 0; at < l[i]->n_places; at++) {
-            struct partition *p = l[i]->places[at];
+        for (int at = 0; at < l[i]->around.n_places; at++) {
+            struct partition *p = l[i]->around.places[at];
             int k = 0;
             while (k < n_seen && seen[k] != p)
                 k++;
@@ -162,12 +162,10 @@ static void stand_in_line(struct cache_lookup *l)
 void lookup_search(struct cache_lookup *l)
 {
     size_t n = 0;
-    l->searches++;
-    for (int i = 0; i < l->n_places; i++) {
-        size_t judged = partition_judged(l->places[i]), extra = JUDGED_HITS_MAX;
-        l->wanted[i] = (size_t)l->knobs.top_k + (judged < extra ? judged : extra);
-        n += partition_count(l->places[i]);
-    }
+    if (l->searches++) l->around.keep_s = 0; /* what has expired is in the way */
+    nearby_want(&l->around, (size_t)l->knobs.top_k);
+    for (int i = 0; i < l->around.n_places; i++)
+        n += partition_count(l->around.places[i]);
     if (l->c->workers && n > SEARCH_INLINE_MAX) {
         stand_in_line(l);
         await_turn(l->c);

@@ -17,7 +17,7 @@ static void next_answer(struct cache_lookup *l);
 
 static bool fits(const struct cache_lookup *l, const struct accepted *a, const struct entry *e)
 {
-    struct hash128 part = partition_key(l->places[a->place]);
+    struct hash128 part = partition_key(l->around.places[a->place]);
     if (hash_eq(part, l->k->partition)) return entry_fits_partition(e, l->k);
     return entry_fits_curated(e, l->k, part);
 }
@@ -26,7 +26,7 @@ static bool fits(const struct cache_lookup *l, const struct accepted *a, const s
 static bool is_promised(const struct cache_lookup *l, const struct accepted *a,
                         const struct entry *e)
 {
-    const struct question *own = partition_entry(l->places[a->place], e->id);
+    const struct question *own = partition_entry(l->around.places[a->place], e->id);
     return own && str_eq(own->text, e->question) && fits(l, a, e) && lookup_may_use(l, e);
 }
 
@@ -36,7 +36,7 @@ static bool serve_accepted(struct cache_lookup *l, const struct entry *e)
     if (!is_promised(l, a, e)) return false;
     bool same_words = !strcmp(a->reason, "semantic:same") || !strcmp(a->reason, "semantic:wording");
     if (!same_words &&
-        cache_quarantine_note(l->c, l, partition_entry(l->places[a->place], a->id))) {
+        cache_quarantine_note(l->c, l, partition_entry(l->around.places[a->place], a->id))) {
         l->set_aside = true;
         return false;
     }
@@ -52,7 +52,7 @@ static bool serve_accepted(struct cache_lookup *l, const struct entry *e)
                                    .veto = -1,
                                    .rival = -1};
     hash_hex(e->id, served.entry_id);
-    partition_touch(l->places[a->place], e->id);
+    partition_touch(l->around.places[a->place], e->id);
     l->found.similarity = a->similarity;
     l->found.threshold = a->threshold;
     l->found.near = &served;
@@ -88,7 +88,7 @@ static void got_answer(void *arg, enum err code, const struct redis_reply *reply
             log_limited(LOG_WARN, "cache", "an entry in Redis cannot be read: %s", why.text);
         }
         /* gone or spoilt: the index must not promise it again */
-        partition_remove(l->places[a->place], a->id);
+        partition_remove(l->around.places[a->place], a->id);
         next_answer(l);
         return;
     }
@@ -180,63 +180,6 @@ static void note_near_miss(struct cache_lookup *l, const struct chain_item *x)
     lookup_say(l, x->reason);
 }
 
-static bool too_old(const struct cache_lookup *l, const struct question *q, int64_t now)
-{
-    return q->expires_s <= now - l->o.stale_s;
-}
-
-/* Removed and worthless ones go out of the index here, and expired ones once they are in the way of others or too old to be given even when
- * no model answers. NULL: not for this look-up. */
-static const struct question *alive(struct cache_lookup *l, struct partition *p,
-                                    const struct question *q, int64_t now)
-{
-    if (!q) return NULL;
-    bool old = too_old(l, q, now);
-    bool kept = l->searches <= 1 && q->expires_s + l->c->knobs.stale_if_error_s > now;
-    if ((old && !kept) || (!q->judged && marks_void(l->c->marks, &q->scope))) {
-        partition_remove(p, q->id);
-        return NULL;
-    }
-    return old ? NULL : q;
-}
-
-static size_t near_texts(struct cache_lookup *l, struct near_text *out, int *place_of)
-{
-    int64_t now = clock_wall_s();
-    size_t n = 0, at[PLACES_MAX] = {0};
-    memset(l->n_alive, 0, sizeof l->n_alive);
-    for (int p = 0; p < l->n_places; p++) /* nothing may be removed once pointers are taken */
-        for (size_t i = 0; i < l->n_hits[p]; i++) {
-            const struct question *q = partition_question(l->places[p], l->hits[p][i].id);
-            q = alive(l, l->places[p], q, now);
-            if (q && q->judged)
-                (void)alive(l, l->places[p], partition_entry(l->places[p], q->entry), now);
-        }
-    for (;;) { /* merged, best first; a curated one before an equal other */
-        int best = -1;
-        for (int p = 0; p < l->n_places; p++)
-            if (at[p] < l->n_hits[p] &&
-                (best < 0 || l->hits[p][at[p]].score > l->hits[best][at[best]].score))
-                best = p;
-        if (best < 0) return n;
-        const struct vector_hit *h = &l->hits[best][at[best]++];
-        const struct question *q = partition_question(l->places[best], h->id), *own = q;
-        if (!q || too_old(l, q, now) || l->n_alive[best] == l->wanted[best]) continue;
-        if (q->judged) own = partition_entry(l->places[best], q->entry);
-        l->n_alive[best]++;
-        place_of[n] = best;
-        out[n++] =
-            (struct near_text){q, own && too_old(l, own, now) ? NULL : own, (double)h->score};
-    }
-}
-
-static bool text_vetoes(const struct cache_lookup *l, struct hash128 entry)
-{
-    for (size_t i = 0; i < l->n_vetoed; i++)
-        if (hash_eq(l->vetoed[i], entry)) return true;
-    return false;
-}
-
 static bool is_aside(const struct cache_lookup *l, struct hash128 entry)
 {
     return marks_aside(l->c->marks, entry) == ASIDE_SET;
@@ -245,18 +188,9 @@ static bool is_aside(const struct cache_lookup *l, struct hash128 entry)
 static void note_forbidden(const struct cache_lookup *l, struct chain_item *items, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        items[i].text_vetoed = text_vetoes(l, items[i].c.own->id);
+        items[i].text_vetoed = nearby_forbids(&l->around, items[i].c.own->id);
         items[i].set_aside = is_aside(l, items[i].c.own->id);
     }
-}
-
-static int place_of_candidate(const struct near_text *texts, const int *place_of,
-                              const struct candidate *c)
-{
-    size_t i = 0;
-    while (texts[i].q != c->q)
-        i++;
-    return place_of[i];
 }
 
 static bool likelier(const struct chain_item *a, const struct chain_item *b)
@@ -277,15 +211,6 @@ static void note_decision(struct cache_lookup *l, const struct chain_item *items
                                                  .text = recents_text(l->k->user_text),
                                                  .view = x->view,
                                                  .served = x->hit});
-}
-
-/* Did the search stop before it had as many as were wanted and may be used? */
-static bool is_crowded(const struct cache_lookup *l)
-{
-    for (int p = 0; p < l->n_places; p++)
-        if (l->n_alive[p] < l->wanted[p] && l->n_hits[p] >= l->wanted[p] + STALE_HITS_MAX)
-            return true;
-    return false;
 }
 
 /* The guards look at two texts once, also when the candidates are gathered again. */
@@ -313,13 +238,13 @@ static void keep_guards(struct cache_lookup *l, const struct chain_item *items, 
 void lookup_judge(struct cache_lookup *l)
 {
     struct cache *c = l->c;
-    struct near_text texts[PLACES_MAX * HITS_OF_PLACE_MAX];
-    int place_of[PLACES_MAX * HITS_OF_PLACE_MAX];
+    struct near_text texts[NEARBY_TEXTS_MAX];
     struct candidate found[CANDIDATES_MAX];
     struct chain_item items[2 * CANDIDATES_MAX] = {0}; /* stored ones, then those coming */
     size_t order[CANDIDATES_MAX];
-    size_t n_texts = near_texts(l, texts, place_of);
-    if (l->searches < SEARCHES_MAX && is_crowded(l)) { /* what has expired took places */
+    size_t n_texts = nearby_texts(&l->around, clock_wall_s(), texts);
+    if (l->searches < SEARCHES_MAX &&
+        nearby_is_crowded(&l->around)) { /* what has expired took places */
         lookup_search(l);
         return;
     }
@@ -355,7 +280,7 @@ void lookup_judge(struct cache_lookup *l)
     for (size_t i = 0; i < l->n_accepted; i++) {
         const struct chain_item *x = &items[order[i]];
         l->accepted[i] = (struct accepted){.id = x->c.own->id,
-                                           .place = place_of_candidate(texts, place_of, &x->c),
+                                           .place = nearby_place(&l->around, x->c.q),
                                            .similarity = x->c.cosine,
                                            .threshold = x->threshold};
         snprintf(l->accepted[i].reason, sizeof l->accepted[i].reason, "%.31s", x->reason);
@@ -377,24 +302,10 @@ void lookup_judge(struct cache_lookup *l)
 }
 
 /* --- the same text, or all words of it explained: no vector needed */
-static void forbid(struct cache_lookup *l, const struct question *q)
-{
-    for (size_t i = 0; i < q->n_vetoed && l->n_vetoed < WORDING_VETOES_MAX; i++)
-        l->vetoed[l->n_vetoed++] = q->vetoed[i];
-}
-
-static bool same_words(const struct cache_lookup *l, const struct question *q)
-{
-    struct guard_verdict v;
-    if (str_eq(q->text, l->k->user_text)) return true;
-    guard_check_without(l->c->guard, l->knobs.guards_off, l->k->user_text, q->text, &v);
-    return v.same;
-}
-
 static void accept_text(struct cache_lookup *l, int place, const struct question *q)
 {
     if (l->n_accepted == CANDIDATES_MAX || (!q->entry.hi && !q->entry.lo)) return;
-    bool own = !q->judged && !hash_eq(partition_key(l->places[place]), l->k->partition) &&
+    bool own = !q->judged && !hash_eq(partition_key(l->around.places[place]), l->k->partition) &&
                str_eq(q->text, l->k->user_text);
     if (!own && !knobs_same_words(&l->knobs, q->judged)) return;
     struct accepted *a = &l->accepted[l->n_accepted++];
@@ -407,7 +318,7 @@ static void accept_text(struct cache_lookup *l, int place, const struct question
 
 void lookup_note_text(struct cache_lookup *l, int place, const struct question *q)
 {
-    forbid(l, q);
+    nearby_note_vetoes(&l->around, q);
     accept_text(l, place, q);
 }
 
@@ -417,11 +328,11 @@ static void drop_forbidden(struct cache_lookup *l)
     size_t kept = 0;
     for (size_t i = 0; i < l->n_accepted; i++) {
         struct accepted a = l->accepted[i];
-        struct partition *p = l->places[a.place];
-        const struct question *own = alive(l, p, partition_entry(p, a.id), now);
+        const struct question *own = nearby_alive(
+            &l->around, a.place, partition_entry(l->around.places[a.place], a.id), now);
         bool aside = !strcmp(a.reason, "semantic:same") && is_aside(l, a.id);
         if (own && !aside && own->trust >= l->knobs.trust_min &&
-            !(l->knobs.vetoes && text_vetoes(l, a.id)))
+            !(l->knobs.vetoes && nearby_forbids(&l->around, a.id)))
             l->accepted[kept++] = a;
     }
     l->n_accepted = kept;
@@ -431,7 +342,7 @@ static void explain_texts(struct cache_lookup *l)
 {
     for (size_t i = 0; i < l->n_accepted; i++) {
         const struct accepted *a = &l->accepted[i];
-        const struct question *own = partition_entry(l->places[a->place], a->id);
+        const struct question *own = partition_entry(l->around.places[a->place], a->id);
         struct cache_verdict v = {.question = own->text,
                                   .wording = l->k->user_text,
                                   .hit = true,
@@ -461,16 +372,15 @@ bool lookup_serve_texts(struct cache_lookup *l)
     return true;
 }
 
+static void note_text(void *arg, int place, const struct question *q)
+{
+    lookup_note_text(arg, place, q);
+}
+
 static bool try_texts(struct cache_lookup *l)
 {
-    uint64_t normal = guard_normal(l->c->guard, l->k->user_text);
     l->texts_tried = true;
-    for (int i = 0; i < l->n_places; i++) {
-        struct partition_walk walk = {0};
-        const struct question *q;
-        while ((q = partition_same_text(l->places[i], l->k->user_text, normal, &walk)))
-            if (same_words(l, q)) lookup_note_text(l, i, q);
-    }
+    nearby_same(&l->around, l->c->guard, l->knobs.guards_off, l->k->user_text, note_text, l);
     /* a client that wants a least similarity gets it measured; without same_words so is the equal curated text, which accept_text
      * lets through for the curated step */
     if (!l->knobs.same_words || l->o.threshold_min > 0 || l->o.coming == COMING_ONLY)
@@ -514,9 +424,9 @@ static void embed(struct cache_lookup *l)
 static void go_on(struct cache_lookup *l)
 {
     bool empty = true, complete = true;
-    for (int i = 0; i < l->n_places; i++) {
-        empty = empty && !partition_count(l->places[i]);
-        complete = complete && partition_state(l->places[i]) == PARTITION_LOADED;
+    for (int i = 0; i < l->around.n_places; i++) {
+        empty = empty && !partition_count(l->around.places[i]);
+        complete = complete && partition_state(l->around.places[i]) == PARTITION_LOADED;
     }
     if (empty && !coming_any(l))
         lookup_miss(l, complete ? "empty" : "index_loading");
@@ -551,7 +461,7 @@ void lookup_similar(struct cache_lookup *l)
     }
     lookup_take_curated(l);
     lookup_take_place(l, l->k->partition);
-    if (!l->n_places)
+    if (!l->around.n_places)
         lookup_miss(l, "index_unavailable");
     else
         lookup_await_places(l, go_on, not_loaded);
