@@ -3,25 +3,19 @@
 #define DEJA_ENGINE_BACKEND_CPU_CPU_H
 #include "engine/backend/room.h"
 
-void act_avx2(const struct act_in *in, const struct act_row *out, float *tmp);
-void rmsnorm_avx2(const float *x, const float *weight, float eps, int n, float *out);
-void layernorm_avx2(const float *x, const float *add, const struct layernorm *p, int n, float *out);
-void rope_avx2(const struct rope_row *r, const float *x, float *out);
-void to_f16_avx2(const float *x, uint16_t *out, int n);
-uint16_t to_i8_avx2(const float *x, int8_t *out, int n);
-void to_u4_avx2(const float *x, uint8_t *out, int n, uint16_t *scale, uint16_t *min);
-float to_i16_avx2(const float *x, int16_t *out, int n);
-void attend_avx2(const struct attend *a);
-
-void act_avx512(const struct act_in *in, const struct act_row *out, float *tmp);
-void rmsnorm_avx512(const float *x, const float *weight, float eps, int n, float *out);
-void layernorm_avx512(const float *x, const float *add, const struct layernorm *p, int n,
-                      float *out);
-void rope_avx512(const struct rope_row *r, const float *x, float *out);
-void to_f16_avx512(const float *x, uint16_t *out, int n);
-uint16_t to_i8_avx512(const float *x, int8_t *out, int n);
-void to_u4_avx512(const float *x, uint8_t *out, int n, uint16_t *scale, uint16_t *min);
-float to_i16_avx512(const float *x, int16_t *out, int n);
-void attend_avx512(const struct attend *a);
+/* rows_*.c and attend_*.c; struct kernels says what each does */
+#define DECLARE_ISA(isa)                                                                           \
+    void act_##isa(const struct act_in *in, const struct act_row *out, float *tmp);                \
+    void rmsnorm_##isa(const float *x, const float *weight, float eps, int n, float *out);         \
+    void layernorm_##isa(const float *x, const float *add, const struct layernorm *p, int n,       \
+                         float *out);                                                              \
+    void rope_##isa(const struct rope_row *r, const float *x, float *out);                         \
+    void to_f16_##isa(const float *x, uint16_t *out, int n);                                       \
+    uint16_t to_i8_##isa(const float *x, int8_t *out, int n);                                      \
+    void to_u4_##isa(const float *x, uint8_t *out, int n, uint16_t *scale, uint16_t *min);         \
+    float to_i16_##isa(const float *x, int16_t *out, int n);                                       \
+    void attend_##isa(const struct attend *a);
+DECLARE_ISA(avx2)
+DECLARE_ISA(avx512)
 
 #endif

@@ -45,36 +45,3 @@ static inline int32_t store_q16(const float *x, float inverse, int16_t *out)
 #define ROWS_BODY
 #define WHOLE_SCALES
 #include "engine/backend/cpu/rows_body.h"
-
-void act_avx2(const struct act_in *in, const struct act_row *out, float *tmp)
-{
-    act(in, out, tmp);
-}
-void rmsnorm_avx2(const float *x, const float *weight, float eps, int n, float *out)
-{
-    rmsnorm(x, weight, eps, n, out);
-}
-void layernorm_avx2(const float *x, const float *add, const struct layernorm *p, int n, float *out)
-{
-    layernorm(x, add, p, n, out);
-}
-void rope_avx2(const struct rope_row *r, const float *x, float *out)
-{
-    rope(r, x, out);
-}
-void to_f16_avx2(const float *x, uint16_t *out, int n)
-{
-    to_f16(x, out, n);
-}
-uint16_t to_i8_avx2(const float *x, int8_t *out, int n)
-{
-    return to_i8(x, out, n);
-}
-void to_u4_avx2(const float *x, uint8_t *out, int n, uint16_t *scale, uint16_t *min)
-{
-    to_u4(x, out, n, scale, min);
-}
-float to_i16_avx2(const float *x, int16_t *out, int n)
-{
-    return to_i16(x, out, n);
-}

@@ -14,37 +14,3 @@ static inline void store_q(const vf v[2], int8_t *out, int32_t sum[2])
 
 #define ROWS_BODY
 #include "engine/backend/cpu/rows_body.h"
-
-void act_avx512(const struct act_in *in, const struct act_row *out, float *tmp)
-{
-    act(in, out, tmp);
-}
-void rmsnorm_avx512(const float *x, const float *weight, float eps, int n, float *out)
-{
-    rmsnorm(x, weight, eps, n, out);
-}
-void layernorm_avx512(const float *x, const float *add, const struct layernorm *p, int n,
-                      float *out)
-{
-    layernorm(x, add, p, n, out);
-}
-void rope_avx512(const struct rope_row *r, const float *x, float *out)
-{
-    rope(r, x, out);
-}
-void to_f16_avx512(const float *x, uint16_t *out, int n)
-{
-    to_f16(x, out, n);
-}
-uint16_t to_i8_avx512(const float *x, int8_t *out, int n)
-{
-    return to_i8(x, out, n);
-}
-void to_u4_avx512(const float *x, uint8_t *out, int n, uint16_t *scale, uint16_t *min)
-{
-    to_u4(x, out, n, scale, min);
-}
-float to_i16_avx512(const float *x, int16_t *out, int n)
-{
-    return to_i16(x, out, n);
-}

@@ -1,5 +1,5 @@
 /* rows_body.h - row-wise arithmetic over the lanes of simd_*.h: norms, activations, rounding of a row to int8, rope. Included
- * once by one file of each instruction set, which owns the symbols. Lengths that are no multiple of the lanes end in a
+ * with ROWS_BODY by one file of each instruction set, for the functions of cpu.h. Lengths that are no multiple of the lanes end in a
  * scalar tail of the same formula.
  * Sources: RMSNorm, Zhang & Sennrich 2019 eq. 4; SwiGLU, Shazeer 2020; GELU, Hendrycks & Gimpel 2016; erf by Abramowitz &
  * Stegun 7.1.26 (|error| <= 1.5e-7). exp: 2^n times a Taylor polynomial of degree 7 on |r| <= ln2/2 (relative error 6e-9). */
@@ -81,7 +81,7 @@ static float inverse_rms(const float *x, int n, float eps)
     return 1.0f / sqrtf(total / (float)n + eps);
 }
 
-static void rmsnorm(const float *x, const float *weight, float eps, int n, float *out)
+void ISA(rmsnorm)(const float *x, const float *weight, float eps, int n, float *out)
 {
     float scale = inverse_rms(x, n, eps);
     int i = 0;
@@ -101,8 +101,7 @@ INLINE vf vf_plus(const float *x, const float *add, int i)
     return add ? vf_add(v, vf_load(add + i)) : v;
 }
 
-static void layernorm(const float *x, const float *add, const struct layernorm *p, int n,
-                      float *out)
+void ISA(layernorm)(const float *x, const float *add, const struct layernorm *p, int n, float *out)
 {
     vf acc = vf_zero();
     int i = 0;
@@ -376,7 +375,7 @@ static void round_row(const float *x, float *tmp, int n, const struct act_row *o
 #endif
 }
 
-static void act(const struct act_in *in, const struct act_row *out, float *tmp)
+void ISA(act)(const struct act_in *in, const struct act_row *out, float *tmp)
 {
     const float *x = tmp;
     switch (in->in) {
@@ -384,7 +383,7 @@ static void act(const struct act_in *in, const struct act_row *out, float *tmp)
         x = in->x;
         break;
     case LINEAR_RMSNORM:
-        rmsnorm(in->x, in->norm_weight, in->eps, in->n, tmp);
+        ISA(rmsnorm)(in->x, in->norm_weight, in->eps, in->n, tmp);
         break;
     case LINEAR_SILU_MUL:
         transform_row(LINEAR_SILU_MUL, in, tmp);
@@ -403,7 +402,7 @@ static void act(const struct act_in *in, const struct act_row *out, float *tmp)
 }
 
 /* ---- rope and storing ---- */
-static void rope(const struct rope_row *r, const float *x, float *out)
+void ISA(rope)(const struct rope_row *r, const float *x, float *out)
 {
     int half = r->dims / 2;
     for (int i = 0; i < half; i++) {
@@ -417,7 +416,7 @@ static void rope(const struct rope_row *r, const float *x, float *out)
 }
 
 /* Clamped to the largest finite float16: a masked position is multiplied by 0, which must stay 0. */
-static void to_f16(const float *x, uint16_t *out, int n)
+void ISA(to_f16)(const float *x, uint16_t *out, int n)
 {
     int i = 0;
     for (; i + VF_LANES <= n; i += VF_LANES)
@@ -451,7 +450,7 @@ INLINE vf vf_rounded(vf x, vf inverse, vf limit)
 }
 
 /* The scale is rounded first, so that it adds no error of its own. */
-static uint16_t to_i8(const float *x, int8_t *out, int n)
+uint16_t ISA(to_i8)(const float *x, int8_t *out, int n)
 {
     uint16_t scale = f32_to_f16(fminf(peak_of(x, n) * (1.0f / 127.0f), 65504.0f));
     float step = f16_to_f32(scale), inverse = step > 0 ? 1.0f / step : 0.0f;
@@ -463,7 +462,7 @@ static uint16_t to_i8(const float *x, int8_t *out, int n)
     return scale;
 }
 
-static float to_i16(const float *x, int16_t *out, int n)
+float ISA(to_i16)(const float *x, int16_t *out, int n)
 {
     enum { LIMIT = 32000 }; /* 256 products of it with 127 fit 31 bits */
     float peak = peak_of(x, n), inverse = peak > 0 ? (float)LIMIT / peak : 0.0f;
@@ -475,7 +474,7 @@ static float to_i16(const float *x, int16_t *out, int n)
     return peak * (1.0f / (float)LIMIT);
 }
 
-static void to_u4(const float *x, uint8_t *out, int n, uint16_t *scale, uint16_t *min)
+void ISA(to_u4)(const float *x, uint8_t *out, int n, uint16_t *scale, uint16_t *min)
 {
     vf low = vf_set1(INFINITY), high = vf_set1(-INFINITY);
     int i = 0;

@@ -7,6 +7,7 @@
 typedef __m256 vf;
 typedef __m256i vi;
 enum { VF_LANES = 8 };
+#define ISA(name) name##_avx2
 
 static inline vf vf_load(const float *p)
 {

@@ -7,6 +7,7 @@
 typedef __m512 vf;
 typedef __m512i vi;
 enum { VF_LANES = 16 };
+#define ISA(name) name##_avx512
 
 static inline vf vf_load(const float *p)
 {
