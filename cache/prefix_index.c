@@ -1,4 +1,5 @@
-/* prefix_index.c - a hash table over entries, an LRU list through them, and one list of places a pod. A look-up reads the table and one line of each entry; places are touched only by changes. All links are numbers. */
+/* prefix_index.c - a hash table over entries, an LRU list through them, and one list of places a pod. A look-up reads the table and one
+ * line of each entry; places are touched only by changes. All links are numbers. */
 #include "cache/prefix_index.h"
 
 #include <string.h>

@@ -59,9 +59,9 @@ MUST enum err sched_add(struct sched *s, const struct sched_request *r, uint64_t
                         int *seq_out, int *limit_out);
 /* In any state: frees its blocks at once. Held forks of it become ordinary waiting sequences. */
 void sched_remove(struct sched *s, int seq);
-/* After the step that asked for it (span.sample or a fork): tokens[n] follow, 1 <= n <= span.n_draft + 1. All but the last are a path of the
- * draft from its root, whose K and V lie at their positions by now; the last is what the model says there. Blocks past the accepted end are
- * let go. */
+/* After the step that asked for it (span.sample or a fork): tokens[n] follow, 1 <= n <= span.n_draft + 1. All but the last are a path of
+ * the draft from its root, whose K and V lie at their positions by now; the last is what the model says there. Blocks past the accepted
+ * end are let go. */
 void sched_accept(struct sched *s, int seq, const int32_t *tokens, int n);
 /* Instead, when the step asked for a token but is not over: the next sched_step goes on as if it were there, which stand_in < 0 holds the
  * place of (the plan's rows have it for a token). sched_accept of one token brings it, before the step after that one; until

@@ -64,8 +64,8 @@ pretokenize_pass pass_number, pass_numbers, pass_numbers_to_three, pass_numbers_
     pass_deepseek_letters, pass_deepseek_marks, pass_spaces_at_end, pass_han_hangul, pass_letters,
     pass_puncts, pass_falcon_marks, pass_bloom;
 
-/* Shared between them. \s+(?!\S)|\s+ : all white space at the end of the piece, else all but the last character of the run (which may open the
- * next word), else the one there is. `stop`: kinds that end the text for this family. */
+/* Shared between them. \s+(?!\S)|\s+ : all white space at the end of the piece, else all but the last character of the run (which may
+ * open the next word), else the one there is. `stop`: kinds that end the text for this family. */
 size_t pretokenize_spaces(struct str t, size_t i, unsigned stop);
 /* \s*[\r\n]+ : backtracks to the last line end of the run of white space. 0 when there is none. */
 size_t pretokenize_spaces_to_newline(struct str t, size_t i);

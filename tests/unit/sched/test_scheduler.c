@@ -47,22 +47,17 @@ static int add(struct bench *b, int n_prompt, int n_gen, int n_common, enum sche
     return e ? -(int)e - 1 : seq;
 }
 
-static void give(struct bench *b, int seq, int32_t token)
-{
-    sched_accept(b->s, seq, &token, 1);
-}
-
 static const struct sched_plan *run_step(struct bench *b)
 {
     const struct sched_plan *p = sched_step(b->s, b->now_ms);
     const char *why = sched_check(b->s);
     CHECK_AT(!why, "%s", why);
     for (int i = 0; i < p->n_forks; i++)
-        give(b, p->forks[i].child, 3);
+        sched_accept(b->s, p->forks[i].child, &(int32_t){3}, 1);
     for (int i = 0; i < p->n_spans; i++) {
         int seq = p->spans[i].seq;
         if (!p->spans[i].sample) continue;
-        give(b, seq, 4);
+        sched_accept(b->s, seq, &(int32_t){4}, 1);
         if (sched_n_tokens(b->s, seq) == sched_limit(b->s, seq)) sched_remove(b->s, seq);
     }
     return p;
@@ -115,7 +110,7 @@ TEST(prompts_with_the_same_beginning_compute_it_once_even_when_they_arrive_toget
         rows += p->n_rows;
         bool done = true;
         for (int i = 0; i < p->n_spans; i++)
-            if (p->spans[i].sample) give(b, p->spans[i].seq, 1);
+            if (p->spans[i].sample) sched_accept(b->s, p->spans[i].seq, &(int32_t){1}, 1);
         for (int i = 0; i < 8; i++)
             done = done && sched_n_tokens(b->s, seq[i]) > 266;
         if (done) break;
@@ -516,7 +511,7 @@ static void push_out(struct bench *b, int n_prompt)
     for (int i = 0; i < 20 && sched_n_tokens(b->s, other) == n_prompt; i++) {
         const struct sched_plan *p = sched_step(b->s, 0);
         for (int k = 0; k < p->n_spans; k++)
-            if (p->spans[k].sample) give(b, p->spans[k].seq, 4);
+            if (p->spans[k].sample) sched_accept(b->s, p->spans[k].seq, &(int32_t){4}, 1);
     }
     sched_remove(b->s, other);
 }
