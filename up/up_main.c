@@ -23,7 +23,6 @@
 
 enum {
     POLL_MS = 200,
-    READY_LIMIT_MS = 180000,
     STOP_LIMIT_MS = 15000, /* of each part; the gateway's drain_ms is 10 s unless set */
     SAY_EVERY_MS = 2000,
     RESTARTS_MAX = 3
@@ -210,8 +209,9 @@ static void not_ready_yet(struct up *u)
 {
     uint64_t now = clock_ms();
     if (gave_up(u)) return;
-    if (now - u->started_ms > READY_LIMIT_MS) {
-        say("not ready after %d s; the last words of each part:\n", READY_LIMIT_MS / 1000);
+    int limit_s = (int)conf_int(u->plan.conf, "ready_s");
+    if (now - u->started_ms > (uint64_t)limit_s * 1000) {
+        say("not ready after %d s (--ready-s); the last words of each part:\n", limit_s);
         for (int i = 0; i < UP_CHILDREN; i++) {
             char words[300];
             if (!u->children[i]) continue;

@@ -47,6 +47,10 @@ static const struct conf_row rows[] = {
      NULL},
     {"api_key", CONF_STR, "", 0, 256, "", CONF_SECRET,
      "key of the first question, where the gateway's configuration wants one", NULL},
+    {"ready_s", CONF_INT, "180", 5, 86400, "s", 0,
+     "time until the first answer; then all is ended again. More for a model that takes long to "
+     "read",
+     NULL},
     {"detach", CONF_BOOL, "no", 0, 0, "", 0,
      "return once everything answers; end it with `./dev down`", NULL},
 };

@@ -152,6 +152,20 @@ class Up(unittest.TestCase):
             self.assertGreater(time.time() - began, 2.5)
             self.assertEqual(redis.wait(5), 0)
 
+    def test_who_does_not_answer_in_time_is_ended_with_the_last_words_of_each_part(self):
+        with socket.socket() as mute:                   # takes calls and never answers
+            mute.bind(("127.0.0.1", 0))
+            mute.listen(64)
+            began = time.time()
+            r = subprocess.run([BIN, "up", "--data", self.data, "--port", str(self.port), "--upstream", f"http://127.0.0.1:{mute.getsockname()[1]}/v1",
+                                "--ready-s", "5"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False)
+        text = r.stdout.decode("utf8", "replace")
+        self.assertEqual(r.returncode, 1, text)
+        self.assertIn("not ready after 5 s (--ready-s); the last words of each part:", text)
+        self.assertIn("  gateway: ", text)
+        self.assertLess(time.time() - began, 30)
+        self.assertFalse(os.path.exists(os.path.join(self.data, "deja.pid")))
+
     def test_a_process_number_left_behind_by_a_crash_is_not_signalled(self):
         other = subprocess.Popen(["sleep", "60"])
         self.addCleanup(lambda: (other.kill(), other.wait()))
