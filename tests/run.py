@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Runs the test suite and adds up what each program says of itself.
 
-  run.py all|unit|integration|cuda [NAME]
+  run.py all|unit|integration|rare|cuda [NAME]
 A test program is a unit test binary (its last line reads `N passed, N failed, N skipped`), a Python unittest file under
 tests/integration, or a check in Python under tests/ that ends with the same line. Each has a time limit. NAME runs only programs
-whose name holds it. The last line of the whole run is `N passed, N failed, N skipped`.
+whose name holds it. rare: the integration files against the build with tiny limits (docs/decisions/018); with integration and all, those
+that meet these limits. The last line of the whole run is `N passed, N failed, N skipped`.
 
 Real servers and clients share a machine that may be busy with something else, so an integration file whose only fault is an assertion is
 tried once more when all others are through; what passes then is named as unsteady, with what it said, and wants a cause. A sanitizer's
@@ -21,7 +22,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, "build", "dev")
 RARE = os.path.join(ROOT, "build", "rare", "deja")      # tiny limits, so that rare paths are common
 TSAN = os.path.join(ROOT, "build", "tsan")              # the tests of threaded code, once more under the thread sanitizer
-RARE_TESTS = ("test_engine_", "test_speculation")
+RARE_TESTS = ("test_engine_", "test_speculation", "test_disaggregation", "test_kv_events", "test_plan", "test_shutdown")
 AGAIN_MAX = 3                                           # more than that is no accident
 HARD = re.compile(r"Sanitizer|runtime error:|bug at |ended with status|Connection refused|Connection reset|\(ended after", re.I)
 LINE = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.M)
@@ -39,12 +40,13 @@ def programs(what):
                     yield kind, n, [path]
     if what in ("cuda", "all"):
         yield "cuda", "cuda_compile", ["bash", "tests/cuda_emu/compile.sh"]
-    if what in ("integration", "all"):
+    if what in ("integration", "rare", "all"):
         for n in sorted(os.listdir(os.path.join(ROOT, "tests", "integration"))):
             if n.startswith("test_") and n.endswith(".py"):
                 cmd = [sys.executable, "-m", "unittest", "-v", f"tests.integration.{n[:-3]}"]
-                yield "integration", n[:-3], cmd
-                if n.startswith(RARE_TESTS) and os.path.exists(RARE):
+                if what != "rare":
+                    yield "integration", n[:-3], cmd
+                if what == "rare" or (n.startswith(RARE_TESTS) and os.path.exists(RARE)):
                     yield "rare", n[:-3], cmd
 
 
