@@ -97,7 +97,7 @@ static rule *const rules[] = {
     guard_universal_differs,   guard_only_then_differs,
     guard_degree_differs,      guard_definition_differs,
     guard_modal_order_differs, guard_confused_words,
-    guard_undone_differs,
+    guard_undone_differs,      guard_contrasted_differ,
 };
 
 /* All are asked, for the verifier wants to know of each; the first that is on is told of. */

@@ -173,14 +173,19 @@ static bool chinese_is_wished(const struct guard_text *t)
 }
 
 /* 怎么退, 如何退: a deed is asked for. 怎么办, 怎么处理 are not such. */
-static bool chinese_asks_how_to(const struct guard_text *t)
+static size_t how_to_at(const struct guard_text *t)
 {
     static const char *const how[] = {"怎么", "如何", "怎样", "咋", "怎么去", "要怎么", NULL};
     for (size_t i = 0; i + 1 < t->n; i++)
         if (guard_one_of(t->tokens[i].text, how) && t->tokens[i + 1].content &&
             !t->tokens[i + 1].clause_start)
-            return true;
-    return false;
+            return i + 1;
+    return GUARD_TOKENS_MAX;
+}
+
+static bool chinese_asks_how_to(const struct guard_text *t)
+{
+    return how_to_at(t) < t->n;
 }
 
 /* 正在, 仍在; 我在办: not 我在线. */
@@ -314,15 +319,29 @@ static bool chinese_asks_act(const struct guard_text *t)
     return chinese_asks_how_to(t) && !asks_what_now(t) && !chinese_is_done(t) && !says(t, "被");
 }
 
+/* The deed that is asked for, right behind "how", is also what befell. */
+static bool same_chinese_deed(const struct comparison *c, bool b_asks)
+{
+    const struct guard_text *act = b_asks ? c->b : c->a;
+    size_t verb = how_to_at(act);
+    for (size_t i = 0; i < c->a->n && verb < act->n; i++)
+        if (b_asks ? c->align.partner[i] == verb : (i == verb && c->align.partner[i] < c->b->n))
+            return true;
+    return false;
+}
+
 bool guard_event_differs(struct comparison *c)
 {
-    bool differ;
-    if (c->a->scripts & c->b->scripts & GS_HAN)
-        differ = c->out->shared >= 0.7f && ((chinese_tells_event(c->a) && chinese_asks_act(c->b)) ||
-                                            (chinese_tells_event(c->b) && chinese_asks_act(c->a)));
-    else
-        differ =
-            guard_close(c) && (english_event_differs(c, true) || english_event_differs(c, false));
+    bool differ = false;
+    if (!guard_close(c)) return false;
+    for (int side = 0; side < 2 && !differ; side++) {
+        const struct guard_text *event = side ? c->b : c->a, *act = side ? c->a : c->b;
+        if (c->a->scripts & c->b->scripts & GS_HAN)
+            differ = chinese_tells_event(event) && chinese_asks_act(act) &&
+                     (c->out->shared >= 0.7f || same_chinese_deed(c, !side));
+        else
+            differ = english_event_differs(c, !side);
+    }
     return differ && guard_refuse_hard(c->out, "question", STR("what now"), STR("how to"));
 }
 

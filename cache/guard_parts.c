@@ -7,11 +7,10 @@
 
 /* First marker of a way between people; n_units when there is none. *who: the content token right behind it ("my" between passed over),
  * GUARD_TOKENS_MAX when none does; *pronoun: one stands between, and it is followed by what is done. */
-static size_t marker_at(const struct guard_text *t, size_t *who, bool *pronoun)
+static size_t marker_at(const struct guard_text *t, const char *const *markers, size_t *who,
+                        bool *pronoun)
 {
-    static const char *const markers[] = {"给", "帮", "替", "为", "把", "向", "对", NULL},
-                             *const inside[] = {"方", "什", "何", "了", "话",
-                                                "象", "面", "止", NULL},
+    static const char *const inside[] = {"方", "什", "何", "了", "话", "象", "面", "止", NULL},
                              *const persons[] = {"我", "你", "您", "他", "她", "咱", NULL};
     for (size_t i = 0; i + 1 < t->n_units; i++) {
         size_t own = guard_content_at(t, i);
@@ -31,15 +30,17 @@ static size_t marker_at(const struct guard_text *t, size_t *who, bool *pronoun)
     return t->n_units;
 }
 
-/* In one text x stands behind the marker, in the other before it and a pronoun takes the place. */
-static bool turned_round(const struct comparison *c, bool b_first)
+/* In one text x stands behind the marker, in the other before it, where a pronoun or the deed takes the place. */
+static bool turned_round(const struct comparison *c, bool b_first, const char *const *markers,
+                         bool needs_pronoun)
 {
     const struct guard_text *one = b_first ? c->b : c->a, *other = b_first ? c->a : c->b;
     size_t who, who_there, partner = GUARD_NO_PARTNER;
     bool pronoun, pronoun_there;
-    size_t at = marker_at(one, &who, &pronoun),
-           there = marker_at(other, &who_there, &pronoun_there);
-    if (at == one->n_units || there == other->n_units || who >= one->n || !pronoun_there)
+    size_t at = marker_at(one, markers, &who, &pronoun),
+           there = marker_at(other, markers, &who_there, &pronoun_there);
+    if (at == one->n_units || there == other->n_units || who >= one->n ||
+        (needs_pronoun && !pronoun_there))
         return false;
     for (size_t i = 0; i < c->a->n && partner == GUARD_NO_PARTNER; i++) {
         size_t j = c->align.partner[i];
@@ -52,9 +53,14 @@ static bool turned_round(const struct comparison *c, bool b_first)
 
 bool guard_receiver_differs(struct comparison *c)
 {
+    static const char *const receives[] = {"给", "帮", "替", "为", "把", "向", "对", NULL},
+                             *const does[] = {"让", "叫", "请", NULL};
     if (!(c->a->scripts & c->b->scripts & GS_HAN) || !guard_close(c)) return false;
-    if (!turned_round(c, false) && !turned_round(c, true)) return false;
-    return guard_refuse_hard(c->out, "order", guard_none, guard_none);
+    bool turned = false;
+    for (int side = 0; side < 2; side++)
+        turned =
+            turned || turned_round(c, side, receives, true) || turned_round(c, side, does, false);
+    return turned && guard_refuse_hard(c->out, "order", guard_none, guard_none);
 }
 
 /* ---- numbers and what they count ---- */
@@ -173,12 +179,24 @@ static bool soon(const struct guard_text *t)
     return has_particle(t, "就", before, behind);
 }
 
-/* 18岁才能买, 18岁就能买: not before; as early as. */
+static bool either_particle(bool one_a, bool other_a, bool one_b, bool other_b)
+{
+    return (one_a && !other_a && other_b && !one_b) || (one_b && !other_b && other_a && !one_a);
+}
+
+static bool says(const struct guard_text *t, const char *word)
+{
+    return has_particle(t, word, (const char *const[]){NULL}, (const char *const[]){NULL});
+}
+
+/* 18岁才能买, 18岁就能买: not before; as early as. 也能用, 还能用: too; still. 又扣款了: once more. */
 bool guard_only_then_differs(struct comparison *c)
 {
-    if (!(c->a->scripts & c->b->scripts & GS_HAN) || !guard_close(c)) return false;
-    bool late_a = late(c->a), late_b = late(c->b), soon_a = soon(c->a), soon_b = soon(c->b);
-    if (!((late_a && !soon_a && soon_b && !late_b) || (late_b && !soon_b && soon_a && !late_a)))
+    const struct guard_text *a = c->a, *b = c->b;
+    if (!(a->scripts & b->scripts & GS_HAN) || !guard_close(c)) return false;
+    if (!either_particle(late(a), soon(a), late(b), soon(b)) &&
+        !either_particle(says(a, "也"), says(a, "还"), says(b, "也"), says(b, "还")) &&
+        says(a, "又") == says(b, "又"))
         return false;
     return guard_refuse_hard(c->out, "quantifier", STR("才"), STR("就"));
 }
@@ -292,4 +310,23 @@ bool guard_undone_differs(struct comparison *c)
         al->n_left_a ? &c->a->tokens[al->left_a[0]] : &c->b->tokens[al->left_b[0]];
     if (!guard_one_of(k->canon, undone) && !guard_one_of(k->text, undone)) return false;
     return guard_refuse_hard(c->out, "added_word", k->text, guard_none);
+}
+
+/* ---- words that stand for each other, both in one sentence ---- */
+
+/* "Is the fee part of the price": where both are said they are two things, in an order. */
+bool guard_contrasted_differ(struct comparison *c)
+{
+    if (!guard_close(c) || c->a->n != c->b->n) return false;
+    for (size_t i = 0; i < c->a->n; i++)
+        for (size_t j = i + 1; j < c->a->n; j++) {
+            const struct guard_token *x = &c->a->tokens[i], *y = &c->a->tokens[j];
+            if (!x->content || !y->content || !guard_equal(x->canon, y->canon) ||
+                guard_equal(x->text, y->text))
+                continue;
+            if (guard_equal(c->b->tokens[i].text, y->text) &&
+                guard_equal(c->b->tokens[j].text, x->text))
+                return guard_refuse_hard(c->out, "order", x->text, y->text);
+        }
+    return false;
 }

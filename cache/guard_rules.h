@@ -67,7 +67,8 @@ bool guard_degree_differs(struct comparison *c);     /* how old, how */
 bool guard_definition_differs(struct comparison *c); /* what is a, what is your */
 bool guard_modal_order_differs(struct comparison *c); /* must I stay or can I go */
 bool guard_confused_words(struct comparison *c);      /* desert, dessert */
-bool guard_undone_differs(struct comparison *c);      /* I forgot to pay, I paid */
+bool guard_contrasted_differ(struct comparison *c); /* the fee in the price, the price in the fee */
+bool guard_undone_differs(struct comparison *c);    /* I forgot to pay, I paid */
 
 /* guard_words.c: which words */
 bool guard_opposites(struct comparison *c);

@@ -47,9 +47,25 @@ static enum reach reach_of_not(const struct guard_text *t)
     return REACH_NONE;
 }
 
+/* 不都, 都不; 不一定, 一定不; 不太, 太不: what the "not" reaches. */
+static enum reach reach_in_chinese(const struct guard_text *t)
+{
+    static const char *const reached[] = {"都", "全", "很", "太", "总", NULL};
+    for (size_t i = 0; i < t->n_units; i++) {
+        if (!guard_unit_is(t, i, "不")) continue;
+        bool certain = guard_unit_is(t, i + 1, "一") && guard_unit_is(t, i + 2, "定");
+        if (certain || guard_unit_in(t, i + 1, reached)) return REACH_NOT_ALL;
+        bool never = i > 1 && guard_unit_is(t, i - 1, "定") && guard_unit_is(t, i - 2, "一");
+        if (never || (i && guard_unit_in(t, i - 1, reached))) return REACH_ALL_NOT;
+    }
+    return REACH_NONE;
+}
+
 bool guard_quantifier_differs(struct comparison *c)
 {
     enum reach reach_a = reach_of_not(c->a), reach_b = reach_of_not(c->b);
+    if (!reach_a) reach_a = reach_in_chinese(c->a);
+    if (!reach_b) reach_b = reach_in_chinese(c->b);
     if (reach_a && reach_b && reach_a != reach_b)
         return guard_refuse_hard(c->out, "quantifier", STR("not all"), STR("all not"));
     const unsigned strong = ~(1u << GK_ANY);
@@ -86,9 +102,19 @@ static struct str question_text(unsigned mask)
     return guard_none;
 }
 
+static bool says_whose(const struct guard_text *t)
+{
+    for (size_t i = 0; i < t->n_units; i++)
+        if (str_eqz(t->units[i].text, "whose")) return true;
+    return false;
+}
+
 /* Kinds of question that both spell out and that differ. Vague "what" stands for many. */
 bool guard_question_differs(struct comparison *c)
 {
+    if (guard_close(c) && says_whose(c->a) != says_whose(c->b) &&
+        (c->a->questions & c->b->questions & 1u << GQ_WHO))
+        return guard_refuse_hard(c->out, "question", STR("whose"), STR("who"));
     const unsigned vague = 1u << GQ_WHAT | 1u << GQ_WHICH;
     unsigned a = as_vague_as(c->a->questions, c->b->questions),
              b = as_vague_as(c->b->questions, c->a->questions);
