@@ -1,5 +1,6 @@
 /* gguf_get.c - typed reads of what gguf.c has checked. See gguf.h. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -29,9 +30,10 @@ struct str gguf_file_bytes(const struct gguf *g)
     return (struct str){(const char *)g->bytes, g->n_bytes};
 }
 
-/* <0, 0, >0 as name sorts before, at, after s. */
-static int name_order(const char *name, struct str s)
+/* <0, 0, >0 as a name sorts before, at, after an entry, which begins with its own. */
+static int name_order(const void *name, const void *entry)
 {
+    struct str s = *(const struct str *)entry;
     size_t n = strlen(name);
     int c = memcmp(name, s.p, n < s.n ? n : s.n);
     return c ? c : (n > s.n) - (n < s.n);
@@ -39,32 +41,14 @@ static int name_order(const char *name, struct str s)
 
 const struct gguf_tensor *gguf_tensor(const struct gguf *g, const char *name)
 {
-    size_t low = 0, high = g->n_tensors;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        int c = name_order(name, g->tensors[mid].name);
-        if (c == 0) return &g->tensors[mid];
-        if (c < 0)
-            high = mid;
-        else
-            low = mid + 1;
-    }
-    return NULL;
+    if (!g->n_tensors) return NULL;
+    return bsearch(name, g->tensors, g->n_tensors, sizeof *g->tensors, name_order);
 }
 
 static const struct gguf_pair *find(const struct gguf *g, const char *key)
 {
-    size_t low = 0, high = g->n_pairs;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        int c = name_order(key, g->pairs[mid].key);
-        if (c == 0) return &g->pairs[mid];
-        if (c < 0)
-            high = mid;
-        else
-            low = mid + 1;
-    }
-    return NULL;
+    if (!g->n_pairs) return NULL;
+    return bsearch(key, g->pairs, g->n_pairs, sizeof *g->pairs, name_order);
 }
 
 bool gguf_has(const struct gguf *g, const char *key)
