@@ -48,9 +48,11 @@ TEST(a_child_that_ends_unasked_is_started_again_and_one_asked_to_end_is_not)
     REQUIRE(fd >= 0 && loop_new(&n.loop, &e) == OK);
     close(fd);
     CHECK_INT(loop_on_signal(n.loop, SIGCHLD, on_child, &n), OK);
-    n.child = child_new(n.loop,
-                        &(struct child_options){
-                            "short", log, {"/bin/sh", "-c", "echo one; echo last words; exit 3"}});
+    n.child = child_new(
+        n.loop,
+        &(struct child_options){.name = "short",
+                                .log_path = log,
+                                .argv = {"/bin/sh", "-c", "echo one; echo last words; exit 3"}});
     n.tick = loop_timer_new(n.loop, on_tick, &n);
     CHECK_INT(child_start(n.child, &e), OK);
     loop_timer_arm(n.tick, 50);
@@ -71,8 +73,10 @@ TEST(a_child_whose_log_cannot_be_written_is_started_all_the_same)
     struct loop *l;
     struct errmsg e = {0};
     REQUIRE(loop_new(&l, &e) == OK);
-    struct child *c = child_new(
-        l, &(struct child_options){"mute", "/tmp/deja-no-such-folder/log", {"/bin/sleep", "10"}});
+    struct child *c =
+        child_new(l, &(struct child_options){.name = "mute",
+                                             .log_path = "/tmp/deja-no-such-folder/log",
+                                             .argv = {"/bin/sleep", "10"}});
     CHECK_INT(child_start(c, &e), OK);
     CHECK(child_running(c));
     char words[64];
@@ -87,8 +91,9 @@ TEST(a_missing_program_is_told_at_once)
     struct loop *l;
     struct errmsg e = {0};
     REQUIRE(loop_new(&l, &e) == OK);
-    struct child *c =
-        child_new(l, &(struct child_options){"ghost", "/dev/null", {"/nonexistent/program"}});
+    struct child *c = child_new(l, &(struct child_options){.name = "ghost",
+                                                           .log_path = "/dev/null",
+                                                           .argv = {"/nonexistent/program"}});
     CHECK_INT(child_start(c, &e), ERR_UNAVAILABLE);
     CHECK(str_find(str_of(e.text), STR("/nonexistent/program")) >= 0);
     child_free(c);
