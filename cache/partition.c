@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/lru.h"
 #include "base/mem.h"
 #include "base/u64_map.h"
 
@@ -16,6 +17,7 @@ enum {
 };
 
 struct partition {
+    struct lru_link use;
     struct partitions *owner; /* outlives it */
     bool forgotten;           /* nobody finds it there any more */
     struct hash128 key;
@@ -28,12 +30,12 @@ struct partition {
     bool removed_overflow;
     size_t hand; /* of the trimming, in labels */
     int refs;
-    struct partition *chain, *newer, *older;
+    struct partition *chain;
 };
 struct partitions {
     struct partitions_options o;
     struct partition *buckets[TABLE_BUCKETS];
-    struct partition *newest, *oldest;
+    struct lru uses;
     size_t count, entries;
     bool full;                /* more bytes than partitions_trim was told */
     struct partition *buried; /* forgotten, being freed */
@@ -110,32 +112,16 @@ static struct partition **bucket_of(struct partitions *p, struct hash128 key)
     return at;
 }
 
-static void unlink_use(struct partitions *p, struct partition *x)
+static struct partition *of(struct lru_link *use)
 {
-    if (x->newer)
-        x->newer->older = x->older;
-    else
-        p->newest = x->older;
-    if (x->older)
-        x->older->newer = x->newer;
-    else
-        p->oldest = x->newer;
-    x->newer = x->older = NULL;
-}
-
-static void link_newest(struct partitions *p, struct partition *x)
-{
-    x->older = p->newest;
-    if (p->newest) p->newest->newer = x;
-    p->newest = x;
-    if (!p->oldest) p->oldest = x;
+    return (struct partition *)use;
 }
 
 static void forget(struct partitions *p, struct partition *x)
 {
     struct partition **at = bucket_of(p, x->key);
     *at = x->chain;
-    unlink_use(p, x);
+    lru_remove(&p->uses, &x->use);
     p->count--;
     p->entries -= x->labels.count;
     x->forgotten = true;
@@ -161,27 +147,27 @@ struct partition *partitions_get(struct partitions *p, struct hash128 key, bool 
 {
     struct partition **at = bucket_of(p, key), *x = *at;
     if (x) {
-        if (x != p->newest) {
-            unlink_use(p, x);
-            link_newest(p, x);
+        if (&x->use != p->uses.newest) {
+            lru_remove(&p->uses, &x->use);
+            lru_push(&p->uses, &x->use);
         }
         return x;
     }
     if (!may_make || !(x = make(p, key))) return NULL;
-    if (p->count >= p->o.partitions_max && p->oldest) {
-        forget(p, p->oldest);
+    if (p->count >= p->o.partitions_max && p->uses.oldest) {
+        forget(p, of(p->uses.oldest));
         at = bucket_of(p, key);
     }
     *at = x;
-    link_newest(p, x);
+    lru_push(&p->uses, &x->use);
     p->count++;
     return x;
 }
 
 void partitions_forget_all(struct partitions *p)
 {
-    while (p->oldest)
-        forget(p, p->oldest);
+    while (p->uses.oldest)
+        forget(p, of(p->uses.oldest));
 }
 
 void partitions_free(struct partitions *p)
@@ -196,7 +182,7 @@ void partitions_free(struct partitions *p)
 bool partitions_remove_id(struct partitions *p, struct hash128 id)
 {
     bool any = false;
-    for (struct partition *x = p->newest; x; x = x->older)
+    for (struct partition *x = of(p->uses.newest); x; x = of(x->use.older))
         any = partition_remove(x, id) || any;
     return any;
 }
@@ -221,7 +207,7 @@ static size_t live_bytes_of(const struct partition *x)
 size_t partitions_bytes(const struct partitions *p)
 {
     size_t n = 0;
-    for (const struct partition *x = p->newest; x; x = x->older)
+    for (const struct partition *x = of(p->uses.newest); x; x = of(x->use.older))
         n += bytes_of(x);
     return n;
 }
@@ -367,14 +353,14 @@ static size_t trim_one(struct partition *x, size_t excess, size_t max)
 void partitions_trim(struct partitions *p, size_t bytes_max, size_t max)
 {
     size_t bytes = 0;
-    for (const struct partition *x = p->newest; x; x = x->older)
+    for (const struct partition *x = of(p->uses.newest); x; x = of(x->use.older))
         bytes += live_bytes_of(x);
-    while (bytes > bytes_max && p->oldest && p->oldest != p->newest) {
-        bytes -= live_bytes_of(p->oldest);
-        forget(p, p->oldest);
+    while (bytes > bytes_max && p->uses.oldest && p->uses.oldest != p->uses.newest) {
+        bytes -= live_bytes_of(of(p->uses.oldest));
+        forget(p, of(p->uses.oldest));
     }
     p->full = bytes > bytes_max;
-    if (p->full) trim_one(p->newest, bytes - bytes_max, max);
+    if (p->full) trim_one(of(p->uses.newest), bytes - bytes_max, max);
 }
 
 /* Room over all partitions: the least recently used other one goes. */
@@ -382,8 +368,8 @@ static bool make_room(struct partition *x)
 {
     struct partitions *p = x->forgotten ? NULL : x->owner;
     if (p && p->full && x->labels.count > FULL_KEEPS) trim_one(x, 1, 1);
-    while (p && p->entries >= p->o.entries_max && p->oldest && p->oldest != x)
-        forget(p, p->oldest);
+    while (p && p->entries >= p->o.entries_max && p->uses.oldest && p->uses.oldest != &x->use)
+        forget(p, of(p->uses.oldest));
     return !p || p->entries < p->o.entries_max;
 }
 

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/lru.h"
 #include "base/mem.h"
 #include "cache/worth.h"
 
@@ -21,9 +22,10 @@ struct standing {
     uint64_t used; /* number of the use */
 };
 struct node {
+    struct lru_link unsaved_use; /* among the unsaved */
     struct entry *e;
-    struct served *served;              /* NULL = not kept */
-    struct node *chain, *newer, *older; /* newer, older: among the unsaved */
+    struct served *served; /* NULL = not kept */
+    struct node *chain;
     struct standing now, in_heap;
     double clock; /* at the last use */
     size_t heap_at;
@@ -33,8 +35,8 @@ struct node {
 struct store {
     struct node **buckets, **heap;
     size_t n_buckets, count, heap_room, bytes, bytes_max;
-    struct node *newest, *oldest; /* unsaved */
-    double clock;                 /* rank of the last one pushed out */
+    struct lru unsaved;
+    double clock; /* rank of the last one pushed out */
     uint64_t uses;
     void (*gone)(void *arg, const struct entry *e);
     void *arg;
@@ -124,24 +126,13 @@ static void unlink_unsaved(struct store *s, struct node *n)
 {
     if (!n->unsaved) return;
     n->unsaved = false;
-    if (n->newer)
-        n->newer->older = n->older;
-    else
-        s->newest = n->older;
-    if (n->older)
-        n->older->newer = n->newer;
-    else
-        s->oldest = n->newer;
-    n->newer = n->older = NULL;
+    lru_remove(&s->unsaved, &n->unsaved_use);
 }
 
 static void link_unsaved(struct store *s, struct node *n)
 {
     n->unsaved = true;
-    n->older = s->newest;
-    if (s->newest) s->newest->newer = n;
-    s->newest = n;
-    if (!s->oldest) s->oldest = n;
+    lru_push(&s->unsaved, &n->unsaved_use);
 }
 
 /* --- standing */
@@ -300,7 +291,8 @@ void store_set_saved(struct store *s, struct hash128 id, uint64_t write_no)
 
 const struct entry *store_unsaved(struct store *s)
 {
-    return s->oldest ? s->oldest->e : NULL;
+    const struct node *n = (const struct node *)s->unsaved.oldest;
+    return n ? n->e : NULL;
 }
 
 void store_drop_saved(struct store *s)

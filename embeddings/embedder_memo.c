@@ -4,12 +4,13 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/lru.h"
 #include "base/mem.h"
 #include "base/rng.h"
 
 struct entry {
-    struct entry *chain;         /* next in the bucket */
-    struct entry *newer, *older; /* by last use */
+    struct lru_link use;
+    struct entry *chain; /* next in the bucket */
     uint64_t hash;
     size_t n;
     char *text;  /* [n] */
@@ -23,7 +24,7 @@ struct embedder_memo {
     uint64_t seed;    /* texts come from outside: nobody may aim at one bucket */
     size_t n_buckets; /* power of two */
     struct entry **buckets;
-    struct entry *newest, *oldest;
+    struct lru uses;
 };
 
 struct embedder_memo *embedder_memo_new(int entries_max)
@@ -48,35 +49,13 @@ static void entry_free(struct entry *x)
 void embedder_memo_free(struct embedder_memo *m)
 {
     if (!m) return;
-    for (struct entry *x = m->newest, *next; x; x = next) {
-        next = x->older;
-        entry_free(x);
+    while (m->uses.newest) {
+        struct lru_link *x = m->uses.newest;
+        lru_remove(&m->uses, x);
+        entry_free((struct entry *)x);
     }
     mem_free(m->buckets);
     mem_free(m);
-}
-
-static void list_remove(struct embedder_memo *m, struct entry *x)
-{
-    if (x->newer)
-        x->newer->older = x->older;
-    else
-        m->newest = x->older;
-    if (x->older)
-        x->older->newer = x->newer;
-    else
-        m->oldest = x->newer;
-}
-
-static void list_push(struct embedder_memo *m, struct entry *x)
-{
-    x->newer = NULL;
-    x->older = m->newest;
-    if (m->newest)
-        m->newest->newer = x;
-    else
-        m->oldest = x;
-    m->newest = x;
 }
 
 static struct entry *find(const struct embedder_memo *m, struct str text, uint64_t hash)
@@ -92,8 +71,8 @@ const void *embedder_memo_get(struct embedder_memo *m, struct str text)
     if (!m->n_entries || text.n > EMBEDDER_MEMO_TEXT_MAX) return NULL;
     struct entry *x = find(m, text, hash_bytes(m->seed, text).lo);
     if (!x) return NULL;
-    list_remove(m, x);
-    list_push(m, x);
+    lru_remove(&m->uses, &x->use);
+    lru_push(&m->uses, &x->use);
     return x->bytes;
 }
 
@@ -104,11 +83,12 @@ static size_t held(const struct entry *x)
 
 static void drop_oldest(struct embedder_memo *m)
 {
-    struct entry *x = m->oldest, **at = &m->buckets[x->hash & (m->n_buckets - 1)];
+    struct entry *x = (struct entry *)m->uses.oldest,
+                 **at = &m->buckets[x->hash & (m->n_buckets - 1)];
     while (*at != x)
         at = &(*at)->chain;
     *at = x->chain;
-    list_remove(m, x);
+    lru_remove(&m->uses, &x->use);
     m->entry_bytes -= held(x);
     entry_free(x);
     m->n_entries--;
@@ -128,7 +108,7 @@ void embedder_memo_put(struct embedder_memo *m, struct str text, const void *byt
     memcpy(x->bytes, bytes, n_bytes);
     x->chain = *bucket;
     *bucket = x;
-    list_push(m, x);
+    lru_push(&m->uses, &x->use);
     x->n_bytes = n_bytes;
     m->entry_bytes += held(x);
     m->n_entries++;

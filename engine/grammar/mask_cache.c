@@ -4,12 +4,14 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/lru.h"
 #include "base/mem.h"
 
 enum { SLOTS = 4096 };
 
 struct block {
-    struct block *chain, *newer, *older;
+    struct lru_link use;
+    struct block *chain;
     size_t bytes; /* of everything */
     uint32_t slot;
     int n_key;
@@ -18,7 +20,7 @@ struct block {
 };
 struct mask_cache {
     struct block *slot[SLOTS];
-    struct block *newest, *oldest;
+    struct lru uses;
     size_t bytes, bytes_max;
 };
 
@@ -29,36 +31,13 @@ struct mask_cache *mask_cache_new(size_t bytes_max)
     return c;
 }
 
-static void unlink_block(struct mask_cache *c, struct block *b)
-{
-    if (b->newer)
-        b->newer->older = b->older;
-    else
-        c->newest = b->older;
-    if (b->older)
-        b->older->newer = b->newer;
-    else
-        c->oldest = b->newer;
-}
-
-static void link_newest(struct mask_cache *c, struct block *b)
-{
-    b->newer = NULL;
-    b->older = c->newest;
-    if (c->newest)
-        c->newest->newer = b;
-    else
-        c->oldest = b;
-    c->newest = b;
-}
-
 static void drop(struct mask_cache *c, struct block *b)
 {
     struct block **link = &c->slot[b->slot];
     while (*link != b)
         link = &(*link)->chain;
     *link = b->chain;
-    unlink_block(c, b);
+    lru_remove(&c->uses, &b->use);
     c->bytes -= b->bytes;
     mem_free(b);
 }
@@ -66,8 +45,8 @@ static void drop(struct mask_cache *c, struct block *b)
 void mask_cache_free(struct mask_cache *c)
 {
     if (!c) return;
-    while (c->oldest)
-        drop(c, c->oldest);
+    while (c->uses.oldest)
+        drop(c, (struct block *)c->uses.oldest);
     mem_free(c);
 }
 
@@ -82,8 +61,8 @@ void *mask_cache_find(struct mask_cache *c, struct mask_key key)
     for (struct block *b = c->slot[slot_of(key)]; b; b = b->chain) {
         if (b->n_key != key.n || memcmp(b->key, key.word, (size_t)key.n * sizeof *key.word) != 0)
             continue;
-        unlink_block(c, b);
-        link_newest(c, b);
+        lru_remove(&c->uses, &b->use);
+        lru_push(&c->uses, &b->use);
         return b->content;
     }
     return NULL;
@@ -98,8 +77,8 @@ void *mask_cache_add(struct mask_cache *c, struct mask_key key, size_t bytes)
 {
     size_t key_bytes = (size_t)key.n * sizeof *key.word;
     size_t head = padded(sizeof(struct block) + key_bytes), all = head + bytes;
-    while (c->oldest && c->bytes + all > c->bytes_max)
-        drop(c, c->oldest);
+    while (c->uses.oldest && c->bytes + all > c->bytes_max)
+        drop(c, (struct block *)c->uses.oldest);
     struct block *b = xcalloc(1, all);
     b->bytes = all;
     b->slot = slot_of(key);
@@ -109,7 +88,7 @@ void *mask_cache_add(struct mask_cache *c, struct mask_key key, size_t bytes)
     b->content = (char *)b + head;
     b->chain = c->slot[b->slot];
     c->slot[b->slot] = b;
-    link_newest(c, b);
+    lru_push(&c->uses, &b->use);
     c->bytes += all;
     return b->content;
 }
