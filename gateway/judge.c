@@ -24,13 +24,15 @@ enum {
     REST_MS = 5000, /* after failures in a row */
     FAILURES_MAX = 3,
     SEND_TIMEOUT_MS = 2000,
-    BODY_BYTES_MAX = 64 * 1024
+    BODY_BYTES_MAX = 64 * 1024,
+    COMPARED = 3 /* so many of the nearest are asked about before one is approved */
 };
 
 struct pair { /* one stored question a request came near to */
     char entry[37], reason[64];
     char *stored;
     double score, threshold, verifier;
+    double yes; /* what the judge said; 0 before */
 };
 struct job {
     struct job *next;
@@ -38,6 +40,7 @@ struct job {
     char *model, *text;
     struct pair pairs[CACHE_NEAR_MAX];
     int n_pairs, at;
+    struct pair *best; /* of those the judge would approve; not told of yet */
     struct cache_knobs knobs;
     /* comparing two answers instead: */
     char *other;
@@ -77,8 +80,9 @@ static uint64_t *slot_of(struct judge *j, const char *hash, const char *entry, u
 static void ask_again(struct judge *j, const struct job *b)
 {
     uint64_t pair;
-    for (int i = b->at; i < b->n_pairs; i++)
-        *slot_of(j, b->hash, b->pairs[i].entry, &pair) = 0;
+    for (int i = 0; i < b->n_pairs; i++)
+        if (i >= b->at || &b->pairs[i] == b->best)
+            *slot_of(j, b->hash, b->pairs[i].entry, &pair) = 0;
 }
 
 static void free_job(struct job *b)
@@ -134,11 +138,8 @@ static struct str model_of(const struct judge *j, const struct job *b)
     return str_of(own[0] ? own : b->model);
 }
 
-static void tell(struct judge *j, const struct job *b, const struct pair *p, double yes)
+static void tell(struct judge *j, const struct job *b, const struct pair *p, const char *verdict)
 {
-    const char *verdict = yes >= b->knobs.judge_yes  ? "approve"
-                          : yes <= b->knobs.judge_no ? "veto"
-                                                     : "unsure";
     char key[96], max[24], score[24], threshold[24], probability[24];
     struct hash128 request;
     if (verdict[0] != 'u' && hash_from_hex(str_of(b->hash), &request) == OK) {
@@ -151,7 +152,7 @@ static void tell(struct judge *j, const struct job *b, const struct pair *p, dou
     snprintf(max, sizeof max, "%lld", (long long)b->knobs.near_misses);
     snprintf(score, sizeof score, "%.6g", p->score);
     snprintf(threshold, sizeof threshold, "%.6g", p->threshold);
-    snprintf(probability, sizeof probability, "%.6g", yes);
+    snprintf(probability, sizeof probability, "%.6g", p->yes);
     struct str argv[] = {STR("FCALL"),      STR("deja_judged"),
                          STR("1"),          tuning_key(j->gw, key),
                          str_of(b->ns),     str_of(max),
@@ -179,6 +180,21 @@ static void failed(struct judge *j, const char *why)
     end_job(j, -1);
 }
 
+/* One question is answered by one entry: of those that would do the likeliest is taken, and the others wait for a person. */
+static void weigh(struct judge *j, struct job *b, struct pair *p)
+{
+    struct pair *other = p;
+    if (p->yes < b->knobs.judge_yes) {
+        tell(j, b, p, p->yes <= b->knobs.judge_no ? "veto" : "unsure");
+        return;
+    }
+    if (!b->best || p->yes > b->best->yes) {
+        other = b->best;
+        b->best = p;
+    }
+    if (other) tell(j, b, other, "unsure");
+}
+
 static void take_verdict(struct judge *j, double raw)
 {
     struct job *b = j->now;
@@ -190,14 +206,15 @@ static void take_verdict(struct judge *j, double raw)
         end_job(j, yes);
         return;
     }
-    tell(j, b, &b->pairs[b->at], yes);
-    if (yes >= b->knobs.judge_yes || ++b->at == b->n_pairs)
+    b->pairs[b->at].yes = yes;
+    weigh(j, b, &b->pairs[b->at++]);
+    if (b->at == b->n_pairs || (b->best && b->at >= COMPARED)) {
+        if (b->best) tell(j, b, b->best, "approve");
         end_job(j, yes);
-    else if (
-        j->first &&
-        j->n_jobs <
-            JOBS_MAX) /* perhaps the next near one, when the others' nearest have been asked about */
-        put_last(j, b), j->now = NULL;
+    } else if (j->first && j->n_jobs < JOBS_MAX) {
+        put_last(j, b),
+            j->now = NULL; /* the next near one, when the others' nearest have been asked about */
+    }
 }
 
 static void on_answer(void *arg, enum err code, int status, struct str body)

@@ -165,10 +165,11 @@ class Judge(unittest.TestCase):
                                    "--cache-embed-deadline-ms", "5000")
         knobs = {"judge": "yes", "judge_per_min": "6000", "judge_band": "1"}
         knobs.update(x.split("=") for x in os.environ.get("DEJA_JUDGE_KNOBS", "").split())
-        for name, value in knobs.items():
-            fcall(rig, "deja_config_set", name, value)
         groups = faqs("en", 80) + faqs("zh", 80)
         entries = {g["id"]: self.seed(g["q"]) for g in groups}
+        for name, value in knobs.items():
+            fcall(rig, "deja_config_set", name, value)
+        time.sleep(1)
         self.fake.finish = "length"                            # so that nothing more is stored: a second hit is the judge's doing
         draw = random.Random(1)
         stream = [(g["id"], draw.choice(g["same"])) for g in groups]
@@ -277,6 +278,22 @@ class Judge(unittest.TestCase):
         until(lambda: self.ask(asked)["x-deja-reason"] == "veto", 5)
         self.assertEqual(len(self.oracle.asked), 1)
 
+    def test_of_the_nearest_three_the_likeliest_is_approved(self):
+        self.begin([], judge="no", judge_top=4, top_k=16)
+        entries = dict(zip((20, 30, 40, 50), self.seed_amounts(20, 30, 40, 50)))
+        likely = {20: 0.93, 30: 0.98, 40: 0.96, 50: 0.92}
+        self.oracle.probability = lambda a, b: likely[int(re.search(r"\d+", a)[0])]
+        self.fake.finish = "length"
+        fcall(self.rig, "deja_config_set", "judge", "yes")
+        until(lambda: (self.ask("How do I pay 99 euros by card?"), self.oracle.asked)[1], 5)
+        self.idle()
+        asked = [int(re.search(r"\d+", a)[0]) for a, _, _, _ in self.oracle.asked]
+        self.assertEqual((len(asked), len(set(asked))), (3, 3))
+        best = max(asked, key=likely.get)
+        until(lambda: self.ask("How do I pay 99 euros by card?")["x-deja-reason"] == "semantic:wording", 5)
+        self.assertEqual(self.ask("How do I pay 99 euros by card?")["x-deja-entry"], entries[best])
+        self.assertEqual(self.counted('deja_judged_total{verdict="approve"}'), 1)
+
     def test_what_lies_beside_a_vetoed_text_is_still_shown_to_the_judge(self):
         groups = [{"id": "20", "q": "How do I pay 20 euros by card?", "same": ["How do I pay 21 euros by card abroad?"]}]
         self.begin(groups)
@@ -284,6 +301,9 @@ class Judge(unittest.TestCase):
         fcall(self.rig, "deja_wording", "veto", entry, "How do I pay 21 euros by card?", "person")
         self.fake.finish = "length"
         until(lambda: self.ask("How do I pay 21 euros by card?")["x-deja-reason"] == "veto", 5)
+        self.idle()                                            # it may have been shown before the veto was known
+        self.oracle.asked.clear()
+        self.assertEqual(self.ask("How do I pay 21 euros by card?")["x-deja-reason"], "veto")
         self.idle()
         self.assertEqual(self.oracle.asked, [])                # that very text was judged
         self.assertEqual(self.ask(groups[0]["same"][0])["x-deja-reason"], "veto")
