@@ -1,8 +1,8 @@
 /* judge.h - asks a language model about near misses, after the client was answered, and turns what it says into approved wordings and
  * vetoes (lua/wordings_review.lua). One question at a time, in the batch class, no more a minute than the knob allows, out of a bounded
- * queue; a pair asked lately is not asked again; what fails is dropped and counted. The three nearest are asked about, and of those
- * the judge would approve the likeliest is; when there is none the next near ones are, up to the knob judge_top, until one would do; when the
- * same text comes again, those after them. While others wait, their nearest come first. Threading: the loop's thread. */
+ * queue; a pair asked lately is not asked again; what fails is dropped and counted. The three nearest are asked about, and of those the
+ * judge would approve the likeliest is; when there is none the next near ones are, up to the knob judge_top, until one would do; when
+ * the same text comes again, those after them. While others wait, their nearest come first. Threading: the loop's thread. */
 #ifndef DEJA_GATEWAY_JUDGE_H
 #define DEJA_GATEWAY_JUDGE_H
 #include "cache/cache.h"
