@@ -193,6 +193,9 @@ static enum err read_adapter(struct str text, struct engine_adapter *a, struct e
     a->scale = (float)scale;
     if (!utf8_valid(a->name) || a->name.n > 255)
         return err_set(e, ERR_INVALID, "option lora: a name is at most 255 bytes of UTF-8");
+    for (size_t i = 0; i < a->name.n; i++) /* no request could ask for it */
+        if ((unsigned char)a->name.p[i] < 0x20 || a->name.p[i] == 0x7F)
+            return err_set(e, ERR_INVALID, "option lora: a name holds a control character");
     if (!(fabs(scale) <= 1000))
         return err_set(e, ERR_RANGE, "option lora: " STR_FMT ": scale %g is not from -1000 to 1000",
                        STR_ARG(a->name), scale);

@@ -56,10 +56,33 @@ static void write_models(const struct server *s, struct buf *b)
     buf_z(b, "]}");
 }
 
+static int hex_digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* A name as it stands in a path: %XX is a byte, anything else stands for itself. */
+static struct str decode_name(struct str written, struct buf *out)
+{
+    for (size_t i = 0; i < written.n; i++) {
+        int hi = i + 2 < written.n ? hex_digit(written.p[i + 1]) : -1,
+            lo = hi >= 0 ? hex_digit(written.p[i + 2]) : -1;
+        bool coded = written.p[i] == '%' && lo >= 0;
+        buf_char(out, coded ? (char)(hi * 16 + lo) : written.p[i]);
+        if (coded) i += 2;
+    }
+    return buf_view(out);
+}
+
 void ops_models(struct server *s, struct http_req *r, struct str id)
 {
-    struct buf b;
+    struct buf b, name;
     buf_init(&b, 1 << 20);
+    buf_init(&name, 1 << 16);
+    id = decode_name(id, &name);
     int adapter = server_adapter(s, id), max_len = engine_max_len(s->engine);
     if (!id.n) {
         write_models(s, &b);
@@ -75,9 +98,11 @@ void ops_models(struct server *s, struct http_req *r, struct str id)
         openai_error_set(&e, 404, "invalid_request_error", "model", "model_not_found",
                          "no such model; this server has \"%s\"", s->model_name);
         server_refuse(s, r, &e);
+        buf_fini(&name);
         return;
     }
     send_json(r, 200, &b);
+    buf_fini(&name);
 }
 
 void ops_health(struct server *s, struct http_req *r)

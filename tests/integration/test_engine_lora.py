@@ -35,6 +35,8 @@ class Lora(unittest.TestCase):
         listed = json.loads(call(self.port, "GET", "/v1/models")[2])["data"]
         self.assertEqual([(m["id"], m.get("parent")) for m in listed], [("tiny", None), ("one", "tiny"), ("two", "tiny")])
         self.assertEqual(json.loads(call(self.port, "GET", "/v1/models/two")[2])["parent"], "tiny")
+        for path, status in (("/v1/models/%74w%6F", 200), ("/v1/models/two%", 404), ("/v1/models/tw%6", 404), ("/v1/models/two%00", 404)):
+            self.assertEqual(call(self.port, "GET", path)[0], status, path)
         status, _, raw = call(self.port, "POST", "/v1/completions", {"model": "three", "prompt": "x"})
         self.assertEqual((status, json.loads(raw)["error"]["code"]), (404, "model_not_found"))
 
@@ -67,6 +69,7 @@ class Start(unittest.TestCase):
         cases = [
             (["--lora", A], "expected NAME=FILE.gguf"),
             (["--lora", f"x={A}", "--lora", f"x={B}"], "two adapters are called x"),
+            (["--lora", f"a\tb={A}"], "a name holds a control character"),
             (["--lora", f"x={A}:1e9"], r"scale 1e\+09 is not from -1000 to 1000"),
             (["--lora", f"tiny={A}"], "an adapter is called like a model"),
             (["--lora", f"x={BASE}"], "adapter x: .*this is no LoRA adapter"),
