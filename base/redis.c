@@ -3,7 +3,7 @@
  * In flight: a ring in the order of sending; replies come in that order. A command whose deadline passes is told so and stays in the ring
  * as `fired`, so that its late reply is dropped. One timer stands for the earliest deadline; when it fires the ring is scanned.
  * Breaker: after breaker_failures time-outs in a row the link is `broken`: a PING is sent behind what waits, commands fail at once until
- * it is answered.
+ * it is answered; an error instead (but MISCONF) means another PING with the next heartbeat.
  * Hang: when the oldest unanswered command has waited HANG_MS (and its own time-out, should that be longer), the connection is given up.
  * Refused commands wait in a list for a timer of 0 ms, since a callback never comes before redis_command has returned.
  * redis_close inside a callback: the struct goes when the outermost callback returns. */
@@ -298,6 +298,12 @@ static void on_open(void *arg)
     leave(r);
 }
 
+/* A Redis that may not write (its disk is full) refuses PING too, and answers the rest. */
+static bool answers(const struct redis_reply *reply)
+{
+    return reply->kind != REDIS_ERROR || str_starts(reply->text, STR("MISCONF"));
+}
+
 static void on_reply(void *arg, const struct redis_reply *reply)
 {
     struct redis *r = arg;
@@ -309,7 +315,7 @@ static void on_reply(void *arg, const struct redis_reply *reply)
     }
     struct pending p = pop(r);
     r->last_reply_ms = clock_ms();
-    if (p.probe && reply->kind != REDIS_ERROR) {
+    if (p.probe && answers(reply)) {
         r->broken = false;
         r->failures_in_row = 0;
         log_info("redis", "answers again");
@@ -360,13 +366,13 @@ static void open_conn(void *arg)
     r->conn = redis_conn_open(&o, &(struct redis_conn_handler){on_open, on_reply, on_closed, r});
 }
 
-/* Notices a dead or frozen Redis before a request has to. */
+/* Notices a dead or frozen Redis before a request has to. One whose answer to a probe was an error is asked again. */
 static void on_heartbeat(void *arg)
 {
     struct redis *r = arg;
     enter(r);
     bool idle = clock_ms() - r->last_reply_ms >= (uint64_t)r->o.heartbeat_ms / 2;
-    if (r->up && !r->n && idle) ping(r, false);
+    if (r->up && !r->n && (idle || r->broken)) ping(r, r->broken);
     loop_timer_arm(r->heartbeat_timer, (uint64_t)r->o.heartbeat_ms);
     leave(r);
 }

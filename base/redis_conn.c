@@ -105,7 +105,8 @@ static void take_greeting(struct redis_conn *c, const struct redis_reply *reply)
 {
     static const char *const names[] = {"AUTH", "SELECT", "FUNCTION LOAD", "PING"};
     enum greeting kind = c->greetings[c->greeting_i++];
-    bool ok = reply->kind != REDIS_ERROR;
+    bool full = kind == GREET_PING && str_starts(reply->text, STR("MISCONF")); /* it reads */
+    bool ok = reply->kind != REDIS_ERROR || full;
     char why[200];
     if (!ok)
         snprintf(why, sizeof why, "%s: " STR_FMT, names[kind],

@@ -177,6 +177,25 @@ TEST(a_short_freeze_costs_one_timeout_and_the_late_reply_is_dropped)
     CLOSE(f, r);
 }
 
+TEST(a_probe_that_is_answered_by_an_error_is_sent_again)
+{
+    OPEN_WITH(f, r, 0, NULL)
+    struct tally t = {0};
+    char allow[256];
+    snprintf(allow, sizeof allow, "redis-cli -s %s ACL SETUSER default +ping >/dev/null", f.socket);
+    redis_commandf(r, 2000, count, &t, "ACL SETUSER default -ping");
+    CHECK(wait_for(&f, &t, 1, 3000) && t.ok == 1);
+    kill(f.pid, SIGSTOP);
+    redis_commandf(r, 0, count, &t, "INCR n");
+    CHECK(wait_for(&f, &t, 2, 3000));
+    kill(f.pid, SIGCONT);
+    fixture_run(&f, 200);
+    CHECK(!redis_usable(r)); /* PING is refused */
+    CHECK(system(allow) == 0);
+    CHECK(fixture_until(&f, fixture_usable, r, 5000));
+    CLOSE(f, r);
+}
+
 TEST(a_long_freeze_is_a_lost_connection_and_heals_by_itself)
 {
     OPEN_WITH(f, r, 0, NULL)
