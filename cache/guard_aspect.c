@@ -237,6 +237,30 @@ static bool chinese_deed_differs(const struct guard_text *a, const struct guard_
            (done_b && !chinese_wants_more(b) && means_a && !done_a);
 }
 
+/* "Is the bridge being closed": not "still being billed". */
+static bool is_being_done(const struct guard_text *t)
+{
+    static const char *const be[] = {"is", "are", "am", "was", "were", NULL};
+    bool be_before = false;
+    for (size_t i = 0; i < t->n_units; i++) {
+        if (be_before && guard_unit_is(t, i, "being")) return true;
+        be_before = be_before || guard_unit_in(t, i, be);
+    }
+    return false;
+}
+
+/* "I used to pay cash", "I'm used to paying cash" */
+enum habit { HABIT_NONE, HABIT_FORMER, HABIT_OWN };
+static enum habit habit_of(const struct guard_text *t)
+{
+    static const char *const be[] = {"is",  "are",  "am",  "was",     "were", "be",
+                                     "get", "gets", "got", "getting", NULL};
+    for (size_t i = 1; i + 1 < t->n_units; i++)
+        if (guard_unit_is(t, i, "used") && guard_unit_is(t, i + 1, "to"))
+            return guard_unit_in(t, i - 1, be) ? HABIT_OWN : HABIT_FORMER;
+    return HABIT_NONE;
+}
+
 bool guard_deed_differs(struct comparison *c)
 {
     struct str a = guard_none, b = guard_none;
@@ -245,9 +269,11 @@ bool guard_deed_differs(struct comparison *c)
         if (c->out->shared < 0.6f || !chinese_deed_differs(c->a, c->b)) return false;
         return guard_refuse_hard(c->out, "tense", a, b);
     }
-    if (!english_deed_differs(c, &a, &b) && !still_differs(c->a, c->b) &&
+    enum habit habit_a = habit_of(c->a), habit_b = habit_of(c->b);
+    bool habit = habit_a && habit_b && habit_a != habit_b;
+    if (!habit && !english_deed_differs(c, &a, &b) && !still_differs(c->a, c->b) &&
         is_counterfactual(c->a) == is_counterfactual(c->b) &&
-        !(c->out->shared >= 0.7f && says(c->a, "being") != says(c->b, "being")))
+        !(c->out->shared >= 0.7f && is_being_done(c->a) != is_being_done(c->b)))
         return false;
     return guard_refuse_hard(c->out, "tense", a, b);
 }

@@ -179,10 +179,9 @@ bool guard_is_done_to(const struct guard_text *t, size_t i)
     static const char *const helpers[] = {"be",    "is",  "are",  "am",  "was",     "were", "been",
                                           "being", "get", "gets", "got", "getting", NULL};
     const struct guard_token *k = word_before(t, i);
-    struct str verb = t->tokens[i].text; /* locked out */
-    ptrdiff_t blank = str_find_char(verb, ' ');
-    if (blank > 0) verb = str_sub(verb, 0, (size_t)blank);
-    return k && guard_one_of(k->text, helpers) && guard_is_participle(verb);
+    struct str verb = t->tokens[i].text;
+    bool locked = str_starts(verb, STR("locked out"));
+    return k && guard_one_of(k->text, helpers) && (locked || guard_is_participle(verb));
 }
 
 static bool is_done_by(const struct guard_text *t, size_t i)
@@ -191,8 +190,11 @@ static bool is_done_by(const struct guard_text *t, size_t i)
     bool actor = k && ((k->classes & (GC_PERSON1 | GC_PERSON2)) || str_eqz(k->text, "to") ||
                        str_ends(k->text, STR(" i")) || str_ends(k->text, STR(" you")) ||
                        str_ends(k->text, STR(" we")));
-    bool right_behind = k && (str_eqz(k->text, "i") || str_eqz(k->text, "we")); /* I locked it */
-    return actor && (right_behind || !guard_is_participle(t->tokens[i].text));
+    /* I locked it; not "was I charged" */
+    static const char *const be[] = {"is", "are", "am", "was", "were", "been", NULL};
+    bool alone = k && (str_eqz(k->text, "i") || str_eqz(k->text, "we")) &&
+                 (k->clause_start || i < 2 || !guard_one_of(t->tokens[i - 2].text, be));
+    return actor && (alone || !guard_is_participle(t->tokens[i].text));
 }
 
 /* The word of content right before both is one and the same: the tenant be evicted, the tenant evict. */

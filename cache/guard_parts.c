@@ -23,7 +23,8 @@ static size_t marker_at(const struct guard_text *t, const char *const *markers, 
         at += person;
         at += person && guard_unit_is(t, at, "们");
         at += person && guard_unit_is(t, at, "的");
-        *who = guard_content_at(t, at);
+        bool over = at < t->n_units && t->units[at].clause_start;
+        *who = over ? GUARD_TOKENS_MAX : guard_content_at(t, at);
         *pronoun = person;
         return i;
     }
@@ -48,7 +49,9 @@ static bool turned_round(const struct comparison *c, bool b_first, const char *c
         if (b_first ? j == who : i == who) partner = b_first ? i : j;
     }
     if (partner == GUARD_NO_PARTNER || partner == who_there || partner >= other->n) return false;
-    return other->tokens[partner].text.p < other->units[there].text.p;
+    struct str x = other->tokens[partner].text;
+    bool given = x.n <= 3 && x.p + x.n == other->units[there].text.p; /* 发给我 is 给我发 */
+    return !given && x.p < other->units[there].text.p;
 }
 
 bool guard_receiver_differs(struct comparison *c)
