@@ -35,7 +35,7 @@ static void write_range(struct buf *out, const struct conf_row *r)
         buf_printf(out, "%.15g..%.15g", r->min, r->max);
 }
 
-/* "(default 60 s; 1..3600; may change while running)" */
+/* "(default 60 s; 1..3600)" */
 static void write_facts(struct buf *out, const struct conf_row *r)
 {
     struct buf range;

@@ -249,6 +249,11 @@ void cache_knobs_use(struct cache *c, const struct cache_knobs *k)
     c->knobs = *k;
 }
 
+void cache_simplify(const struct cache *c, struct str text, struct buf *out)
+{
+    guard_simplify(c->guard, text, out);
+}
+
 bool cache_guards_refuse(const struct cache *c, const struct cache_knobs *k, struct str stored,
                          struct str asked)
 {

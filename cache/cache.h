@@ -148,6 +148,8 @@ void cache_coming_end(struct cache *c, const struct cache_key *k);
 uint64_t cache_coming_seen(const struct cache *c);
 bool cache_coming_any(const struct cache *c, const struct cache_key *k);
 
+/* guard_simplify with the cache's lists. */
+void cache_simplify(const struct cache *c, struct str text, struct buf *out);
 /* Would a guard refuse an answer to one question for the other, whatever a verifier said? */
 bool cache_guards_refuse(const struct cache *c, const struct cache_knobs *k, struct str stored,
                          struct str asked);

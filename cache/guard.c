@@ -43,6 +43,21 @@ void guard_free(struct guard *g)
     mem_free(g);
 }
 
+void guard_simplify(const struct guard *g, struct str text, struct buf *out)
+{
+    while (text.n) {
+        uint32_t code_point;
+        char bytes[4];
+        size_t n = utf8_decode(text, &code_point);
+        uint32_t plain = n ? guard_lexicon_simplify(g->lexicon, code_point) : code_point;
+        if (n && plain != code_point)
+            buf_add(out, bytes, utf8_encode(plain, bytes));
+        else
+            buf_add(out, text.p, n ? n : 1);
+        text = str_sub(text, n ? n : 1, text.n);
+    }
+}
+
 uint32_t guard_bit(const char *name)
 {
     for (uint32_t i = 0; guard_names[i]; i++)

@@ -7,6 +7,7 @@
  * Pure and read-only after guard_new: any number of threads may check at once. */
 #ifndef DEJA_CACHE_GUARD_H
 #define DEJA_CACHE_GUARD_H
+#include "base/buf.h"
 #include "base/str.h"
 
 struct guard;
@@ -32,6 +33,8 @@ struct guard_verdict {
 
 struct guard *guard_new(void); /* reads the word lists, about 5 ms and 2 MB */
 void guard_free(struct guard *g);
+/* Appends text with traditional and variant characters as the common simplified ones; bytes that are no UTF-8 stay. */
+void guard_simplify(const struct guard *g, struct str text, struct buf *out);
 /* The order of the two does not matter for the result. */
 void guard_check(const struct guard *g, struct str query, struct str stored,
                  struct guard_verdict *out);

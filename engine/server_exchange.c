@@ -107,7 +107,8 @@ static void on_gone(void *arg)
     struct exchange *x = arg;
     log_debug("engine", "client left id=%s", x->id);
     x->http = NULL;
-    if (!x->on_worker) cancel(x); /* else nothing is in the engine yet, and the prompts are the worker's */
+    if (!x->on_worker)
+        cancel(x); /* else nothing is in the engine yet, and the prompts are the worker's */
     fetch_cancel(x);
     run_held(x);
     exchange_maybe_free(x);

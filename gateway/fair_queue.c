@@ -30,6 +30,7 @@ struct fair_queue {
     double now[N_FAIR_CLASSES]; /* virtual time: the pass of the last one granted */
     int waiting[N_FAIR_CLASSES], working[N_FAIR_CLASSES];
     int since_aged;
+    double owed; /* to batch, in grants: what its share comes to beyond whole slots */
 };
 
 struct fair_queue *fair_queue_new(const struct fair_queue_options *o)
@@ -265,11 +266,26 @@ static bool has_room(const struct fair_queue *q, enum fair_class c, int slots)
     return c == FAIR_ONLINE || q->working[FAIR_BATCH] < (most > least ? most : least);
 }
 
+/* Whole slots of its share are batch's whenever it has work; of what remains, all of it with few slots, it gets as many grants as come to
+ * the same part. Nothing is saved up while it has no work, and never more than one grant. Asked once a grant. */
+static bool is_owed(struct fair_queue *q, int slots, bool may_start)
+{
+    double due = slots * q->o.batch_share;
+    int whole = (int)(due + 1e-9);
+    q->owed += slots ? (due - whole) / slots : q->o.batch_share;
+    if (q->owed > 1) q->owed = 1;
+    if (!may_start) return false;
+    if (q->working[FAIR_BATCH] < whole) return true;
+    if (q->owed < 1 - 1e-9) return false;
+    q->owed -= 1;
+    return true;
+}
+
 struct fair_item *fair_queue_next(struct fair_queue *q, int slots, uint64_t now_ms)
 {
     struct fair_item *online = has_room(q, FAIR_ONLINE, slots) ? best_of(q, FAIR_ONLINE) : NULL;
     struct fair_item *batch = has_room(q, FAIR_BATCH, slots) ? best_of(q, FAIR_BATCH) : NULL;
-    bool owed = batch && q->working[FAIR_BATCH] < share_of(slots, q->o.batch_share);
+    bool owed = online && q->waiting[FAIR_BATCH] && is_owed(q, slots, batch != NULL);
     struct fair_item *i = owed || !online ? batch : online;
     if (i && i == online && batch && ++q->since_aged >= AGED_EVERY) {
         struct fair_item *old = aged(q, now_ms);

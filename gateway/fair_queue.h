@@ -2,8 +2,9 @@
  * weight: each grant costs its tenant cost/weight of virtual time, the tenant furthest behind goes next, and a tenant that was away
  * comes back level with the one furthest behind, not with savings (start-time fair queuing: Goyal, Vin, Cheng 1996; in tokens, corrected
  * once the answer is known: Sheng et al. 2024, arXiv:2401.00588). Inside a tenant the earliest deadline goes first.
- * Batch is granted up to its guaranteed share of the slots before online, and beyond it only when no online request waits and only up
- * to its upper bound. A batch request older than age_ms may take every fourth grant of online ones.
+ * Batch is granted up to the whole slots of its guaranteed share before online, and one grant in so many for what is less than a
+ * slot; beyond it only when no online request waits and only up to its upper bound. A batch request older than age_ms may take every
+ * fourth grant of online ones.
  * Pure: time is an argument; items belong to the caller and are linked in place. Bounded: items_max waiting (the fullest tenant gives
  * way to one with less than its part), FAIR_TENANTS_MAX tenants known. Threading: one thread. */
 #ifndef DEJA_GATEWAY_FAIR_QUEUE_H

@@ -249,11 +249,16 @@ static void on_answer(void *arg, enum err code, int status, struct str body)
 static void ask(struct judge *j)
 {
     struct job *b = j->now;
-    struct buf body;
+    struct buf body, stored, asked; /* in the characters that models know best */
     buf_init(&body, BODY_BYTES_MAX);
-    struct str stored = str_of(b->other ? b->other : b->pairs[b->at].stored);
+    buf_init(&stored, BODY_BYTES_MAX);
+    buf_init(&asked, BODY_BYTES_MAX);
+    cache_simplify(j->gw->cache, str_of(b->other ? b->other : b->pairs[b->at].stored), &stored);
+    cache_simplify(j->gw->cache, str_of(b->text), &asked);
     judge_prompt_write(&body, b->other ? JUDGE_ANSWERS : JUDGE_QUESTIONS, b->language,
-                       model_of(j, b), stored, str_of(b->text));
+                       model_of(j, b), buf_view(&stored), buf_view(&asked));
+    buf_fini(&stored);
+    buf_fini(&asked);
     if (buf_failed(&body)) {
         failed(j, "the two texts are too long");
     } else {

@@ -45,6 +45,7 @@ struct run {
     struct judge_label *labels[2];
     size_t n_labels[2];
     struct tool tool; /* its embedder is NULL: without a verifier */
+    struct guard *guard;
     struct buf reply;
     int status;
     enum err code;
@@ -82,7 +83,7 @@ static enum err ask(struct run *r, char language, struct str a, struct str b, do
                     struct errmsg *e)
 {
     char bearer[600];
-    struct buf body;
+    struct buf body, stored, asked;
     json_t *doc = NULL;
     bool answers = !strcmp(conf_str(r->conf, "task"), "answers");
     struct http_header h[2] = {{STR("content-type"), STR("application/json")}};
@@ -90,8 +91,14 @@ static enum err ask(struct run *r, char language, struct str a, struct str b, do
     h[1] = (struct http_header){STR("authorization"), str_of(bearer)};
     buf_init(&body, LINE_BYTES_MAX * 4);
     buf_init(&r->reply, REPLY_BYTES_MAX);
+    buf_init(&stored, LINE_BYTES_MAX);
+    buf_init(&asked, LINE_BYTES_MAX);
+    guard_simplify(r->guard, a, &stored);
+    guard_simplify(r->guard, b, &asked);
     judge_prompt_write(&body, answers ? JUDGE_ANSWERS : JUDGE_QUESTIONS, language,
-                       str_of(conf_str(r->conf, "model")), a, b);
+                       str_of(conf_str(r->conf, "model")), buf_view(&stored), buf_view(&asked));
+    buf_fini(&stored);
+    buf_fini(&asked);
     struct http_call_options o = {.origin = &r->origin,
                                   .method = "POST",
                                   .path = r->origin.base_path[0] ? "/chat/completions"
@@ -228,6 +235,7 @@ static enum err run(struct run *r, int argc, char **argv, struct errmsg *e)
     if (!conf_str(r->conf, "url")[0] || !conf_str(r->conf, "model")[0] ||
         !conf_str(r->conf, "pairs")[0])
         return err_set(e, ERR_INVALID, "--url, --model and --pairs are needed");
+    r->guard = guard_new();
     const char *embed = conf_str(r->conf, "embed");
     if (embed[0] && !tool_open(&r->tool, "judge", embed, "", 1)) {
         r->tool = (struct tool){0};
@@ -264,6 +272,7 @@ int judge_main(int argc, char **argv)
     for (int z = 0; z < 2; z++)
         mem_free(r->labels[z]);
     if (r->tool.guard) tool_close(&r->tool);
+    if (r->guard) guard_free(r->guard);
     conf_free(r->conf);
     mem_free(r);
     return code == OK || code == ERR_CANCELLED ? 0 : 1;

@@ -67,7 +67,15 @@ class Oracle:
     def probability(self, a, b):
         if self.mode == "unsure":
             return 0.5
-        return 0.99 if a in self.group and self.group[a] == self.group.get(b) else 0.01
+        return 0.99 if self.group_of(a) == self.group_of(b) is not None else 0.01
+
+    def group_of(self, text):
+        """The judge is shown simplified characters: then the known text that has most of them in their places."""
+        if text in self.group or text.isascii():
+            return self.group.get(text)
+        alike = [(sum(x == y for x, y in zip(text, t)), t) for t in self.group if len(t) == len(text)]
+        n, t = max(alike, default=(0, ""))
+        return self.group[t] if 2 * n >= len(text) > 0 else None
 
     def close(self):
         self.server.shutdown()

@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 
+#include "base/buf.h"
+#include "cache/guard.h"
 #include "tests/check.h"
 
 static struct guard_lexicon *lexicon;
@@ -196,6 +198,24 @@ TEST(the_word_lists_give_no_phrase_two_meanings)
     CHECK_STR(guard_lexicon_contraction(lexicon, STR("can't")), "can not");
     guard_lexicon_free(lexicon);
     lexicon = NULL;
+}
+
+TEST(traditional_characters_become_simplified_and_other_bytes_stay)
+{
+    static const char *const pairs[][2] = {
+        {"寬頻斷網點報修", "宽频断网点报修"},
+        {"plain words, 信用卡怎樣開卡?", "plain words, 信用卡怎样开卡?"},
+        {"\xff\xe5\xaf", "\xff\xe5\xaf"},
+        {"", ""}};
+    struct guard *g = guard_new();
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        struct buf out;
+        buf_init(&out, 1000);
+        guard_simplify(g, str_of(pairs[i][0]), &out);
+        CHECK(str_eqz(buf_view(&out), pairs[i][1]));
+        buf_fini(&out);
+    }
+    guard_free(g);
 }
 
 TEST_MAIN()

@@ -125,6 +125,46 @@ TEST(batch_gets_its_share_first_and_the_rest_only_when_nobody_else_waits)
     fair_queue_free(q);
 }
 
+TEST(batch_gets_its_part_and_no_more_however_few_the_slots)
+{
+    static const int slots_of[] = {1, 2, 3, 4, 9, 10, 15, 25, 40};
+    enum { GRANTS = 2000, WAITING = 8, MOST = 40 };
+    for (size_t k = 0; k < sizeof slots_of / sizeof *slots_of; k++) {
+        struct fair_queue *q = fair_queue_new(&usual);
+        struct fair_item items[2 * WAITING + MOST] = {0}, *unused[2 * WAITING + MOST],
+                                             *working[MOST], *x;
+        int n_unused = 0, n_working = 0, batch = 0, granted = 0;
+        for (int i = 0; i < 2 * WAITING + MOST; i++)
+            unused[n_unused++] = &items[i];
+        while (granted < GRANTS) {
+            for (int c = 0; c < N_FAIR_CLASSES; c++)
+                while (fair_queue_waiting(q, (enum fair_class)c) < WAITING) {
+                    x = unused[--n_unused];
+                    *x = item((enum fair_class)c, 1, 1u << 30);
+                    CHECK_INT(put(q, x, c == FAIR_BATCH ? "bulk" : "site", 1), OK);
+                }
+            x = fair_queue_next(q, slots_of[k], 0);
+            if (x) {
+                granted++;
+                batch += x->class == FAIR_BATCH;
+                working[n_working++] = x;
+                continue;
+            }
+            x = working[0]; /* the one begun first ends first */
+            memmove(working, working + 1, (size_t)--n_working * sizeof *working);
+            fair_queue_done(q, x, -1);
+            unused[n_unused++] = x;
+        }
+        CHECK_AT(batch >= 0.095 * GRANTS && batch <= 0.104 * GRANTS,
+                 "%d slots: %d of %d grants went to batch", slots_of[k], batch, GRANTS);
+        for (int i = 0; i < n_working; i++)
+            fair_queue_done(q, working[i], -1);
+        for (int i = 0; i < 2 * WAITING + MOST; i++)
+            if (items[i].waiting) fair_queue_remove(q, &items[i]);
+        fair_queue_free(q);
+    }
+}
+
 TEST(old_batch_work_takes_every_fourth_online_grant)
 {
     struct fair_queue_options o = usual;
