@@ -120,11 +120,11 @@ enum err child_start(struct child *c, struct errmsg *e)
     return OK;
 }
 
-bool child_ended(struct child *c, pid_t pid, int status)
+bool child_ended(struct child *c, pid_t pid, int status, bool again)
 {
     if (!c || !c->pid || c->pid != pid) return false;
     c->pid = 0;
-    if (c->stopping) return true;
+    if (c->stopping || !again) return true;
     uint64_t wait_ms = child_backoff_ms(&c->in_a_row, clock_ms() - c->started_ms);
     if (WIFSIGNALED(status))
         log_warn("up", "%s was ended by signal %d; starting it again in %d ms", c->name,

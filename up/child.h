@@ -20,8 +20,8 @@ struct child *child_new(struct loop *l, const struct child_options *o);
 void child_free(struct child *c);
 /* ERR_UNAVAILABLE when it cannot be started (program missing...). */
 MUST enum err child_start(struct child *c, struct errmsg *e);
-/* The supervisor reaped pid; true when it was this child (which then restarts itself unless it was asked to stop). */
-bool child_ended(struct child *c, pid_t pid, int status);
+/* The supervisor reaped pid; true when it was this child, which then restarts itself if `again` says so and it was not asked to stop. */
+bool child_ended(struct child *c, pid_t pid, int status, bool again);
 void child_keep_down(struct child *c); /* if it ends, it is not started again; NULL is fine */
 void child_stop(struct child *c);      /* TERM */
 void child_kill(struct child *c);      /* KILL */

@@ -25,7 +25,8 @@ enum {
     POLL_MS = 200,
     STOP_LIMIT_MS = 15000, /* of each part; the gateway's drain_ms is 10 s unless set */
     SAY_EVERY_MS = 2000,
-    RESTARTS_MAX = 3
+    RESTARTS_MAX = 3,
+    EXIT_OPTIONS = 2 /* of engine and gateway: the next start would end the same way */
 };
 
 struct up {
@@ -98,6 +99,24 @@ static void stop_all(struct up *u, int exit_status)
     stop_next(u);
 }
 
+static void give_up(struct up *u, const struct child *c)
+{
+    char words[300];
+    child_last_words(c, words, sizeof words);
+    say("deja up: %s does not start: %s\n", child_name(c), words);
+    stop_all(u, 1);
+}
+
+static void part_ended(struct up *u, pid_t pid, int status)
+{
+    bool hopeless = !u->ready && WIFEXITED(status) && WEXITSTATUS(status) == EXIT_OPTIONS;
+    for (int i = 0; i < UP_CHILDREN; i++) {
+        if (!child_ended(u->children[i], pid, status, !hopeless)) continue;
+        if (hopeless && !u->stopping) give_up(u, u->children[i]);
+        return;
+    }
+}
+
 static void on_signal(void *arg, int signo)
 {
     struct up *u = arg;
@@ -109,8 +128,7 @@ static void on_signal(void *arg, int signo)
     }
     int status;
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
-        for (int i = 0; i < UP_CHILDREN; i++)
-            if (child_ended(u->children[i], pid, status)) break;
+        part_ended(u, pid, status);
     if (u->stopping) stop_next(u);
 }
 
@@ -151,6 +169,8 @@ static void announce(struct up *u, struct str text)
         "my password?\"}]}'\n\n"
         "Ask twice and look at x-deja-cache. Logs: %s\n",
         host, port, u->model, u->plan.logs);
+    if (u->plan.own_redis)
+        say("Its settings: redis-cli -s %s FCALL deja_help 0\n", u->plan.redis_socket);
     say(u->plan.detach ? "Stop it with: ./dev down --data %s\n" : "Stop it with Ctrl-C. Data: %s\n",
         u->plan.data);
 }
@@ -195,11 +215,8 @@ static void answered(struct up *u)
 static bool gave_up(struct up *u)
 {
     for (int i = 0; i < UP_CHILDREN; i++) {
-        char words[300];
         if (!u->children[i] || child_restarts(u->children[i]) < RESTARTS_MAX) continue;
-        child_last_words(u->children[i], words, sizeof words);
-        say("deja up: %s does not start: %s\n", child_name(u->children[i]), words);
-        stop_all(u, 1);
+        give_up(u, u->children[i]);
         return true;
     }
     return false;

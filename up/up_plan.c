@@ -166,6 +166,15 @@ static bool is_dead(const char *pid)
     return str_to_i64(str_of(pid), 1, INT32_MAX, &n) == OK && kill((pid_t)n, 0) && errno == ESRCH;
 }
 
+static enum err err_running(const struct up_plan *p, const char *pid, struct errmsg *e)
+{
+    return err_set(
+        e, ERR_UNAVAILABLE,
+        "deja is already running with the data folder %s (process %s); `./dev down` with "
+        "the same --data ends it",
+        p->data, pid[0] ? pid : "unknown");
+}
+
 static enum err take_lock(struct up_plan *p, struct errmsg *e)
 {
     char path[440], pid[16];
@@ -183,10 +192,21 @@ static enum err take_lock(struct up_plan *p, struct errmsg *e)
                            pid, p->data);
         usleep(LOCK_STEP_MS * 1000);
     }
-    return err_set(
-        e, ERR_UNAVAILABLE,
-        "deja is already running with the data folder %s (process %s); `./dev down` ends it",
-        p->data, pid[0] ? pid : "unknown");
+    return err_running(p, pid, e);
+}
+
+/* Before the port is looked at: that one is in use then, and this is why. Makes nothing. */
+static enum err check_alone(const struct up_plan *p, struct errmsg *e)
+{
+    char path[440], pid[16];
+    snprintf(path, sizeof path, "%s/deja.lock", p->data);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) return OK; /* nobody was here yet */
+    bool is_free = !flock(fd, LOCK_EX | LOCK_NB);
+    close(fd);
+    if (is_free) return OK;
+    read_pid(p, pid);
+    return is_dead(pid) ? OK : err_running(p, pid, e);
 }
 
 static enum err check_file(const char *what, const char *path, struct errmsg *e)
@@ -219,6 +239,7 @@ enum err up_plan_prepare(struct up_plan *p, struct errmsg *e)
             p->data);
     enum err rc = check_file("model", conf_str(p->conf, "model"), e);
     if (!rc) rc = check_file("embedding model", conf_str(p->conf, "embed_model"), e);
+    if (!rc) rc = check_alone(p, e);
     if (!rc) rc = check_port(p, e);
     if (!rc) rc = check_disk(p->data, e);
     if (!rc) rc = make_folder(p->logs, e);

@@ -3,6 +3,7 @@ was stored, says in one sentence what is in its way, and ends everything it star
 in a temporary data folder; parts are found as children of the supervisor and killed by pid."""
 import itertools
 import os
+import re
 import shutil
 import signal
 import socket
@@ -37,7 +38,7 @@ def children(pid):
 class Up(unittest.TestCase):
     def setUp(self):
         self.data = tempfile.mkdtemp(prefix="deja-up-")
-        self.port = free_port()
+        self.port, self.said = free_port(), ""
 
     def tearDown(self):
         pidfile = os.path.join(self.data, "deja.pid")
@@ -64,7 +65,7 @@ class Up(unittest.TestCase):
 
     def detached(self, *more):
         r = subprocess.run(self.command("--detach", *more), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=200, check=False)
-        text = r.stdout.decode("utf8", "replace")
+        self.said = text = r.stdout.decode("utf8", "replace")
         self.assertEqual(r.returncode, 0, text)
         self.assertIn("It answers:", text)
         self.assertIn("curl -i http://127.0.0.1:%d/v1/chat/completions" % self.port, text)
@@ -200,6 +201,23 @@ class Up(unittest.TestCase):
         self.detached("--gateway-config", conf, "--api-key", "sk-a")
         self.assertEqual(call(self.port, "GET", "/v1/models")[0], 401)
 
+    def test_a_gateway_that_refuses_its_configuration_is_not_started_again(self):
+        conf = os.path.join(self.data, "gateway.conf")
+        with open(conf, "w", encoding="utf8") as f:
+            f.write("no_such_option 1\n")
+        r = subprocess.run(self.command("--gateway-config", conf), capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(r.returncode, 1, r.stdout)
+        self.assertRegex(r.stdout.strip().splitlines()[-1], "deja up: gateway does not start: .*no_such_option")
+        self.assertNotIn("starting it again", r.stdout + r.stderr)
+        with open(os.path.join(self.data, "logs", "gateway.log"), encoding="utf8") as f:
+            self.assertEqual(f.read().count("no_such_option"), 1)
+
+    def test_the_settings_command_it_prints_works_as_printed(self):
+        self.detached()
+        command = re.search(r"redis-cli -s \S+ FCALL deja_help 0", self.said).group(0)
+        r = subprocess.run(command.split(), capture_output=True, text=True, timeout=30, check=False)
+        self.assertIn("deja_config_set", r.stdout, r.stderr)
+
     def test_what_is_in_the_way_is_said_in_one_sentence(self):
         with socket.socket() as s:
             s.bind(("127.0.0.1", self.port))
@@ -221,8 +239,10 @@ class Up(unittest.TestCase):
     def test_a_second_start_on_the_same_folder_names_the_first(self):
         pid = self.detached()
         other = self.port
+        words = f"already running with the data folder {self.data} (process {pid}); `./dev down`"
+        self.refused(words, *self.command())
         self.port = free_port()
-        self.refused(f"process {pid}", *self.command())
+        self.refused(words, *self.command())
         self.port = other
         self.assertTrue(is_ready(self.port))
         self.assertEqual(call(self.port, "GET", "/v1/models")[0], 200)

@@ -22,7 +22,7 @@ static void on_child(void *arg, int signo)
     (void)signo;
     int status;
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
-        CHECK(child_ended(n->child, pid, status));
+        CHECK(child_ended(n->child, pid, status, true));
     if (n->stop_asked && !child_running(n->child)) loop_stop(n->loop);
 }
 
