@@ -398,7 +398,7 @@ static void attempt(struct call *c, bool hedge)
         return;
     }
     if (hedge || legs_at_work(c)) return;
-    c->wait_ms = no.wait_ms + 1;
+    c->wait_ms = no.why == NONE_MODEL ? 0 : no.wait_ms + 1; /* waiting brings no model */
     fail_later(c, fault_of_none(no.why), "");
 }
 

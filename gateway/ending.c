@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "gateway/models_list.h"
 #include "gateway/reply.h"
 #include "gateway/ticket.h"
 
@@ -14,6 +15,7 @@ void ending_of_fault(struct ending *out, enum fault f, const char *detail, uint6
 {
     out->kind = ENDING_ERROR;
     out->degrades = fault_degrades(f);
+    out->no_model = f == FAULT_NO_MODEL;
     out->retry_ms = retry_ms;
     fault_error(&out->error, f, detail);
 }
@@ -22,6 +24,7 @@ void ending_of_error(struct ending *out, const struct openai_error *e, int statu
 {
     out->kind = ENDING_ERROR;
     out->degrades = status ? retry_of_status(status).degrades : true;
+    out->no_model = false;
     out->error = *e;
     out->retry_ms = 0;
 }
@@ -131,7 +134,9 @@ static void tell_error(const struct ending *en, struct ticket *t, bool lines_onl
         if (en->retry_ms)
             http_set_headerf(x->r, "Retry-After", "%llu",
                              (unsigned long long)((en->retry_ms + 999) / 1000));
-        reply_refusal(x, &en->error);
+        struct openai_error error = en->error;
+        if (en->no_model) models_missing(&error, x->gw, x->req.model, x->model);
+        reply_refusal(x, &error);
         ticket_off(t, x);
     }
 }

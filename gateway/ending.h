@@ -11,6 +11,7 @@ enum ending_kind { ENDING_NONE, ENDING_ERROR, ENDING_REPLY };
 struct ending {
     enum ending_kind kind;
     bool degrades; /* another model or an older answer may do better */
+    bool no_model; /* error is told to each in the words of what he asked for */
     struct openai_error error;
     uint64_t retry_ms;          /* 0 = nothing is known */
     int status;                 /* ENDING_REPLY, and the next two */

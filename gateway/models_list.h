@@ -6,5 +6,9 @@
 
 /* True: x was answered. */
 bool models_list(struct exchange *x);
+/* Makes *e, which the table of faults has filled, name the model that nobody serves (asked by the client; led_to: what an alias or a rule
+ * made of it, may be empty or the same) and some of those there are. */
+void models_missing(struct openai_error *e, struct gateway *gw, struct str asked,
+                    struct str led_to);
 
 #endif

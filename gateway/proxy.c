@@ -16,6 +16,7 @@ struct proxy {
     struct exchange *x; /* NULL: the client has left, the call is being cancelled */
     struct call *call;
     uint64_t started_us;
+    char *model; /* what the body names, where it was read; "" = none */
     bool paused;
 };
 
@@ -71,6 +72,21 @@ static void on_body(void *arg, struct str bytes)
     call_pause(p->call);
 }
 
+static void refuse(const struct proxy *p, struct exchange *x, enum fault fault)
+{
+    struct openai_error e = {0};
+    uint64_t wait_ms = call_retry_after_ms(p->call);
+    if (fault == FAULT_NO_MODEL) {
+        fault_error(&e, fault, "");
+        models_missing(&e, x->gw, str_of(p->model), STR(""));
+        reply_refusal(x, &e);
+    } else if (wait_ms) {
+        reply_fault_retry(x, fault, "", wait_ms);
+    } else {
+        reply_fault(x, fault, "");
+    }
+}
+
 static void on_done(void *arg, enum err code, enum fault fault, bool head_seen)
 {
     struct proxy *p = arg;
@@ -79,12 +95,7 @@ static void on_done(void *arg, enum err code, enum fault fault, bool head_seen)
         x->proxy = NULL;
         x->upstream_us = clock_us() - p->started_us;
         if (!head_seen || !x->streaming) {
-            enum fault told = fault == FAULT_NONE ? FAULT_BAD_ANSWER : fault;
-            uint64_t wait_ms = call_retry_after_ms(p->call);
-            if (wait_ms)
-                reply_fault_retry(x, told, "", wait_ms);
-            else
-                reply_fault(x, told, "");
+            refuse(p, x, fault == FAULT_NONE ? FAULT_BAD_ANSWER : fault);
         } else {
             http_req_on_gone(x->r, NULL, NULL);
             http_req_on_writable(x->r, NULL, NULL);
@@ -97,6 +108,7 @@ static void on_done(void *arg, enum err code, enum fault fault, bool head_seen)
         }
         pipeline_finish(x);
     }
+    mem_free(p->model);
     mem_free(p);
 }
 
@@ -139,6 +151,7 @@ enum step proxy_start(struct exchange *x)
                              .tenant_weight = x->tenant_weight,
                              .cost = 1 + (double)http_req_body(x->r).n / 4};
     struct call_handler h = {on_head, on_body, on_done, p, NULL, NULL};
+    p->model = xstrndup(model.n ? model.p : "", model.n);
     p->x = x;
     p->started_us = clock_us();
     x->proxy = p;

@@ -9,6 +9,7 @@
 #include "gateway/kept_responses.h"
 #include "gateway/ladder.h"
 #include "gateway/limit.h"
+#include "gateway/models_list.h"
 
 enum {
     PIECE_BYTES = 64 * 1024, /* per http_write: well under four times its high-water mark */
@@ -152,6 +153,7 @@ void reply_fault(struct exchange *x, enum fault f, const char *detail)
 {
     struct openai_error e = {0};
     fault_error(&e, f, detail);
+    if (f == FAULT_NO_MODEL) models_missing(&e, x->gw, x->req.model, x->model);
     reply_refusal(x, &e);
 }
 

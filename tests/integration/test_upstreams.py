@@ -65,8 +65,33 @@ class Several(unittest.TestCase):
         q = unique()
         s, h, body = self.ask(q, model="nobody")
         self.assertEqual((s, json.loads(body)["error"]["code"]), (404, "model_not_found"))
+        self.assertNotIn("retry-after", h)                                        # waiting brings no model
         self.assertEqual(call(self.rig.port, "POST", "/v1/embeddings", {"model": "other", "input": "x"})[0], 200)
         self.assertEqual(b.last()["path"], "/v1/embeddings")
+
+    def test_a_model_that_nobody_serves_is_named_with_those_there_are(self):
+        a, b = self.fake(), self.fake()
+        self.start("--upstream", f"{a.url} models=big", "--upstream", f"{b.url} models=small", "--route", "chat -> gone")
+        there = "; there are: chat, big, small"
+        for path, body in (("/v1/chat/completions", {"messages": [{"role": "user", "content": unique()}]}),
+                           ("/v1/completions", {"prompt": unique()}), ("/v1/embeddings", {"input": unique()}),
+                           ("/v1/messages", {"max_tokens": 9, "messages": [{"role": "user", "content": unique()}]}),
+                           ("/v1/moderations", {"input": unique()})):
+            s, h, raw = call(self.rig.port, "POST", path, {"model": "nope", **body})
+            e = json.loads(raw)["error"]
+            self.assertEqual((s, e["message"], h.get("retry-after")), (404, f'model "nope" is not served here{there}', None), path)
+            if path != "/v1/messages":                                            # whose errors have neither
+                self.assertEqual((e["param"], e["code"]), ("model", "model_not_found"), path)
+        e = json.loads(self.ask(unique(), model="chat")[2])["error"]
+        self.assertEqual(e["message"], 'model "chat" leads to "gone", which is not served here; there are: big, small')
+        e = json.loads(self.ask(unique(), model="é" * 100)[2])["error"]
+        self.assertEqual(e["message"], 'model "' + "é" * 32 + f'" is not served here{there}')
+
+    def test_the_list_of_models_in_a_refusal_is_bounded(self):
+        a, b = self.fake(), self.fake()
+        self.start("--upstream", f"{a.url} models=" + ",".join(f"m{i}-{'x' * 30}" for i in range(50)), "--upstream", f"{b.url} models=small")
+        e = json.loads(self.ask(unique(), model="nope")[2])["error"]
+        self.assertRegex(e["message"], r"; there are: m0-x+, m1-x+, m2-x+, small and 47 more$|; there are: m0-x+(, m\d-x+)* and \d+ more$")
 
     def test_models_of_all_are_listed_once(self):
         a, b = self.fake(), self.fake()                                            # both say they serve m
