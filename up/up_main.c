@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "up/up_key.h"
 #include "up/up_plan.h"
 
 enum {
@@ -42,6 +43,8 @@ struct up {
     int status; /* of the last reply */
     enum { ASK_READY, ASK_MODELS, ASK_ANSWER } asking;
     char model[256]; /* the first one /v1/models lists */
+    char key[UP_KEY_BYTES],
+        key_table[UP_TABLE_BYTES]; /* "" = none; key_table is "" too where --api-key gave the key */
     bool ready, stopping;
     uint64_t started_ms, said_ms;
     int exit_status;
@@ -158,17 +161,28 @@ static void report_done(struct up *u, char outcome)
     close(out);
 }
 
+/* Not the key itself: what is printed here ends up in logs. */
+static void say_key(const struct up *u)
+{
+    if (u->key_table[0])
+        say("  DEJA_API_KEY=$(awk '!/^[ \\t]*#/ && NF { print $1; exit }' '%s')\n", u->key_table);
+    else if (u->key[0])
+        say("  DEJA_API_KEY=...   # the one of --api-key\n");
+}
+
 static void announce(struct up *u, struct str text)
 {
     const char *host = u->plan.host;
     int port = u->plan.port;
     say("It answers: " STR_FMT "\n\nReady on http://%s:%d/v1 after %.1f s. Try:\n\n", STR_ARG(text),
         host, port, (double)(clock_ms() - u->started_ms) / 1000);
-    say("  curl -i http://%s:%d/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+    say_key(u);
+    say("  curl -i http://%s:%d/v1/chat/completions -H 'Content-Type: application/json' \\\n%s"
         "    -d '{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"How do I reset "
         "my password?\"}]}'\n\n"
         "Ask twice and look at x-deja-cache. Logs: %s\n",
-        host, port, u->model, u->plan.logs);
+        host, port, u->key[0] ? "    -H \"Authorization: Bearer $DEJA_API_KEY\" \\\n" : "",
+        u->model, u->plan.logs);
     if (u->plan.own_redis)
         say("Its settings: redis-cli -s %s FCALL deja_help 0\n", u->plan.redis_socket);
     say(u->plan.detach ? "Stop it with: ./dev down --data %s\n" : "Stop it with Ctrl-C. Data: %s\n",
@@ -273,9 +287,8 @@ static void on_done(void *arg, enum err code, const struct errmsg *e)
 static void ask(void *arg)
 {
     struct up *u = arg;
-    const char *key = conf_str(u->plan.conf, "api_key");
-    char bearer[300];
-    snprintf(bearer, sizeof bearer, "Bearer %s", key);
+    char bearer[UP_KEY_BYTES + 8];
+    snprintf(bearer, sizeof bearer, "Bearer %s", u->key);
     const struct http_header headers[] = {{STR("content-type"), STR("application/json")},
                                           {STR("x-deja-cache"), STR("bypass")},
                                           {STR("authorization"), str_of(bearer)}};
@@ -283,7 +296,7 @@ static void ask(void *arg)
                                   .method = "GET",
                                   .path = "/ready",
                                   .headers = headers,
-                                  .n_headers = *key ? 3 : 2,
+                                  .n_headers = u->key[0] ? 3 : 2,
                                   .first_byte_timeout_ms = 5000};
     struct buf question;
     buf_init(&question, 4096);
@@ -298,7 +311,7 @@ static void ask(void *arg)
                                        .method = "POST",
                                        .path = "/v1/chat/completions",
                                        .headers = headers,
-                                       .n_headers = *key ? 3 : 2,
+                                       .n_headers = u->key[0] ? 3 : 2,
                                        .body = buf_view(&question),
                                        .first_byte_timeout_ms = 60000};
     }
@@ -365,12 +378,19 @@ static void finish(struct up *u)
     arena_free(u->text);
 }
 
+static void take_key(struct up *u)
+{
+    snprintf(u->key, sizeof u->key, "%s", conf_str(u->plan.conf, "api_key"));
+    if (!u->key[0]) up_key_find(conf_str(u->plan.conf, "gateway_config"), u->key_table, u->key);
+}
+
 static int serve(struct up *u)
 {
     struct errmsg e = {0};
     u->started_ms = clock_ms();
     u->exit_status = 1;
     u->text = arena_new(1 << 20);
+    take_key(u);
     buf_init(&u->body, 1 << 20);
     if (start(u, &e)) {
         say("deja up: %s\n", e.text);

@@ -19,6 +19,7 @@
 
 #include "base/http_client.h"
 #include "base/mem.h"
+#include "up/up_key.h"
 
 enum { DISK_FREE_MIN_MB = 256, LOCK_STEP_MS = 100, LOCK_WAIT_MS = 20000 };
 
@@ -45,8 +46,10 @@ static const struct conf_row rows[] = {
      NULL},
     {"engine_config", CONF_STR, "", 0, 4000, "", 0, "configuration file passed to the engine",
      NULL},
-    {"api_key", CONF_STR, "", 0, 256, "", CONF_SECRET,
-     "key of the first question, where the gateway's configuration wants one", NULL},
+    {"api_key", CONF_STR, "", 0, UP_KEY_BYTES - 1, "", CONF_SECRET,
+     "key of the first question, where the gateway's configuration names a table of keys; without "
+     "it the first one of that table",
+     NULL},
     {"ready_s", CONF_INT, "180", 5, 86400, "s", 0,
      "time until the first answer; then all is ended again. More for a model that takes long to "
      "read",

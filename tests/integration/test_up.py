@@ -189,17 +189,26 @@ class Up(unittest.TestCase):
             return "prefill=" in headers.get("x-deja-route", "")
         self.assertTrue(self.wait(routed, 60), "no prompt was computed by the prefill engine")
 
-    def test_a_gateway_with_api_keys_is_asked_with_one(self):
+    def test_a_gateway_with_api_keys_is_asked_with_the_first_and_the_printed_command_works(self):
         keys, conf = os.path.join(self.data, "keys"), os.path.join(self.data, "gateway.conf")
         with open(keys, "w", encoding="utf8") as f:
-            f.write("sk-a a\n")
+            f.write("# who may ask\nsk-first a\nsk-b b\n")
         with open(conf, "w", encoding="utf8") as f:
-            f.write(f"api-keys {keys}\n")
-        r = subprocess.run(self.command("--gateway-config", conf), capture_output=True, text=True, timeout=60, check=False)
+            f.write(f"api_keys {keys}\nadmin_key boss\n")
+        pid = self.detached("--gateway-config", conf)
+        self.assertNotIn("sk-first", self.said)
+        command = self.said[self.said.index("DEJA_API_KEY="):self.said.index("Ask twice")]
+        r = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+        self.assertIn("HTTP/1.1 200", r.stdout, command + r.stderr)
+        self.assertEqual(call(self.port, "GET", "/v1/models")[0], 401)
+        self.assertEqual(call(self.port, "GET", "/admin/config", headers={"Authorization": "Bearer boss"})[0], 200)
+        os.kill(pid, signal.SIGTERM)
+        self.assertTrue(self.wait(lambda: not os.path.exists(f"/proc/{pid}"), 20))
+        r = subprocess.run(self.command("--gateway-config", conf, "--api-key", "sk-none"), capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual((r.returncode, (r.stdout + r.stderr).strip().splitlines()[-1]),
                          (1, "the gateway asks for an API key: give one of its table with --api-key"))
-        self.detached("--gateway-config", conf, "--api-key", "sk-a")
-        self.assertEqual(call(self.port, "GET", "/v1/models")[0], 401)
+        self.detached("--gateway-config", conf, "--api-key", "sk-b")
+        self.assertIn("DEJA_API_KEY=...", self.said)
 
     def test_a_gateway_that_refuses_its_configuration_is_not_started_again(self):
         conf = os.path.join(self.data, "gateway.conf")
