@@ -6,6 +6,7 @@
 #include "gateway/router.h"
 #include "gateway/series.h"
 #include "gateway/spend.h"
+#include "gateway/tuning.h"
 
 enum { METRICS_BYTES_MAX = 8 << 20 };
 
@@ -20,10 +21,14 @@ static void set_gauges(struct gateway *gw)
         h.open_connections);
     metric_set(metrics_get(m, METRIC_GAUGE, "deja_uptime_seconds", "", "since start", 0, 0),
                (double)(clock_ms() - gw->started_ms) / 1000);
-    if (gw->redis)
+    if (gw->redis) {
         metric_set(
             metrics_get(m, METRIC_GAUGE, "deja_redis_up", "", "1: connected and in time", 0, 0),
             redis_usable(gw->redis));
+        metric_set(metrics_get(m, METRIC_GAUGE, "deja_settings_version", "",
+                               "of the settings in force; one that falls was lost", 0, 0),
+                   (double)settings_version(tuning_settings(gw->tuning)));
+    }
     queue_show(gw->queue);
     for (int i = 0; i < upstreams_count(gw->upstreams); i++) {
         struct upstream *t = upstreams_at(gw->upstreams, i);

@@ -158,6 +158,12 @@ static void take(struct tuning *t, const json_t *doc)
     struct cache_knobs k = settings_knobs(fresh, STR(""), -1);
     cache_knobs_use(t->gw->cache, &k);
     use_texts(t);
+    if (settings_version(fresh) < before)
+        log_warn("gateway",
+                 "settings: their version fell from %" PRIu64 " to %" PRIu64
+                 ": Redis came back without what was set (limits, prices, rules), or was emptied; "
+                 "%zu are in force now",
+                 before, settings_version(fresh), settings_count(fresh));
     if (settings_version(fresh) != before) tell(t, doc, before);
     t->loaded_once = true;
 }

@@ -6,7 +6,7 @@ import unittest
 
 from tests.integration.fake_upstream import FakeUpstream
 from tests.integration.live_rig import cli, fcall, until
-from tests.integration.rig import DATA, Rig, ask, call
+from tests.integration.rig import DATA, Rig, ask, call, metric
 
 TINY = os.path.join(DATA, "tiny-bert.gguf")
 ADMIN = "an-admin-key"
@@ -41,6 +41,19 @@ class Admin(unittest.TestCase):
         status, _, raw = call(self.rig.port, "GET", "/admin/config", None, {"Authorization": "Bearer "})
         self.assertEqual((status, json.loads(raw)["error"]["code"]), (403, "admin_off"))
         self.assertNotIn(ADMIN, self.process.tail(200000))
+
+    def test_settings_that_are_lost_with_redis_data_are_told(self):
+        rig = Rig()
+        self.addCleanup(rig.close)
+        rig.redis()
+        process = rig.gateway("--upstream", self.fake.url, "--redis", rig.redis_url)
+        fcall(rig, "deja_config_set", "ttl_s", "600")
+        fcall(rig, "deja_config_set", "limit_requests_per_min", "5", "IN", "tenant:a")
+        until(lambda: metric(rig.port, "deja_settings_version") == 2, 5, "both are in force")
+        self.assertNotIn("version fell", process.tail(1 << 20))
+        cli(rig, "FLUSHALL")
+        until(lambda: metric(rig.port, "deja_settings_version") == 0, 5, "nothing is")
+        self.assertRegex(process.tail(1 << 20), r"warn +gateway settings: their version fell from 2 to 0: ")
 
     def test_a_knob_is_set_shown_and_undone(self):
         said = self.admin("PUT", "/config", {"name": "ttl_s", "value": 600, "note": "shorter"}, {**AUTH, "x-deja-who": "ana"})
