@@ -100,7 +100,7 @@ static const struct knob rows[] = {
         "one"),
     FLOAT(judge_band, 0.1, 0, 1, "cosine",
           "how far below the threshold a near miss may be to be judged"),
-    FLOAT(judge_yes, 0.9, 0.5, 1, "probability",
+    FLOAT(judge_yes, 0.96, 0.5, 1, "probability",
           "from this probability of yes on the wording is approved"),
     FLOAT(judge_no, 0.1, 0, 0.5, "probability", "up to this probability of yes the pair is vetoed"),
     INT(judge_per_min, 30, 0, 6000, "calls/min", "most questions the judge is asked"),
