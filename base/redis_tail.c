@@ -238,7 +238,8 @@ static void try_later(struct redis_tail *t)
 static void on_closed(void *arg, const char *why)
 {
     struct redis_tail *t = arg;
-    log_limited(LOG_WARN, "redis", "tail: connection lost: %s", why);
+    static redis_told told; /* tails of a process are lost together, and try again often */
+    if (redis_tell_now(&told)) log_warn("redis", "tail: connection lost: %s", why);
     t->conn = NULL;
     try_later(t);
 }

@@ -5,12 +5,14 @@ import glob
 import json
 import os
 import re
+import socket
+import threading
 import time
 import unittest
 
 from tests.integration.fake_upstream import FakeUpstream
-from tests.integration.live_rig import fcall, load_library
-from tests.integration.rig import DATA, ROOT, Rig, call, unique
+from tests.integration.live_rig import fcall, load_library, until
+from tests.integration.rig import DATA, ROOT, Rig, ask, call, unique
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 NAME = r"(?:deja_|vllm:)[a-z0-9_]+"
@@ -37,6 +39,74 @@ def in_source():
             names |= set(re.findall(f'"({NAME})"', text)) - functions
             names |= set(re.findall(rf'\b(?:metrics_get|gauge|plain|counter|series)\([^;]*?"({NAME})"', text))
     return names
+
+
+class Loading(threading.Thread):
+    """A Redis that is about to read its data: every command gets the same error."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.start()
+
+    def run(self):
+        while True:
+            try:
+                c, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(c,), daemon=True).start()
+
+    @staticmethod
+    def serve(c):
+        with c:
+            seen = b""
+            while b"PING" not in seen:
+                more = c.recv(1 << 16)
+                if not more:
+                    return
+                seen += more
+            c.sendall(b"-LOADING Redis is loading the dataset in memory\r\n" * (2 if b"FUNCTION" in seen else 1))
+            c.settimeout(5)
+            try:
+                c.recv(1)
+            except OSError:
+                pass
+
+
+class RedisAway(unittest.TestCase):
+    def setUp(self):
+        self.rig, self.up = Rig(), FakeUpstream()
+        self.addCleanup(self.up.close)
+        self.addCleanup(self.rig.close)
+
+    def lines(self, process):
+        return [line for line in process.tail(1 << 20).splitlines() if " redis " in line]
+
+    def test_a_redis_that_stays_away_is_told_at_the_start_and_not_with_each_try(self):
+        redis = self.rig.redis()
+        gateway = self.rig.gateway("--upstream", self.up.url, "--redis", self.rig.redis_url)
+        ask(self.rig.port, unique())
+        links = sum("redis connected" in line for line in self.lines(gateway))
+        for outages in (1, 2):
+            redis.stop()
+            time.sleep(4)
+            lost = [line for line in self.lines(gateway) if "connection lost" in line]
+            self.assertEqual(sum("tail:" not in line for line in lost), outages, lost)
+            self.assertLessEqual(sum("tail:" in line for line in lost), 1, lost)
+            self.assertFalse([line for line in self.lines(gateway) if "held back" in line])
+            redis = self.rig.redis()
+            until(lambda n=outages: sum("redis connected" in line for line in self.lines(gateway)) == links * (n + 1), 10)
+
+    def test_a_redis_that_reads_its_data_is_no_error(self):
+        fake = Loading()
+        self.addCleanup(fake.listener.close)
+        gateway = self.rig.gateway("--upstream", self.up.url, "--redis", f"redis://127.0.0.1:{fake.port}", ready=False)
+        until(lambda: any("FUNCTION LOAD: LOADING" in line for line in self.lines(gateway)), 10)
+        time.sleep(2.5)
+        told = [line for line in self.lines(gateway) if "LOADING" in line]
+        self.assertEqual(sorted(line.split()[1] for line in told), ["info", "warn", "warn"], told)     # the library, the link, the tail
 
 
 class Watched(unittest.TestCase):
