@@ -454,7 +454,10 @@ local function deja_limit_reset(keys, args)
   local k = keys_of(tag, args[1], clock().date)
   local n = redis.call('DEL', k.rate, k.leases)
   if money then n = n + redis.call('HDEL', k.day, 'spent') + redis.call('HDEL', k.month, 'spent') end
-  return n > 0 and args[1] .. ' is empty' or args[1] .. ' was empty'
+  local said = args[1] .. (n > 0 and ' is empty' or ' was empty')
+  local day, month = tonumber(redis.call('HGET', k.day, 'spent') or 0) or 0, tonumber(redis.call('HGET', k.month, 'spent') or 0) or 0
+  if day <= 0 and month <= 0 then return said end
+  return said .. string.format('; money spent is kept (%.4f today, %.4f this month): deja_limit_reset %s MONEY resets it', day, month, args[1])
 end
 
 redis.register_function('deja_limit', deja_limit)

@@ -245,9 +245,12 @@ class Limits(unittest.TestCase):
         text = fcall(self.rig, "deja_limit_status")
         self.assertRegex(text, r"tenant:a\n +tokens/min: \d+ of 1,000, empty in \d+\.\d s\n +budget/day: 1 of 5\n"
                                r" +today: 1 requests, 500 tokens, 1 refused \(refused tokens/min 1\), money 1\.0000, saved 0\.0000")
-        self.assertEqual(fcall(self.rig, "deja_limit_reset", "tenant:a"), "tenant:a is empty")
+        self.assertEqual(fcall(self.rig, "deja_limit_reset", "tenant:a"),
+                         "tenant:a is empty; money spent is kept (1.0000 today, 1.0000 this month): deja_limit_reset tenant:a MONEY resets it")
+        self.assertTrue(fcall(self.rig, "deja_limit_reset", "tenant:a").startswith("tenant:a was empty; money spent is kept (1.0000 today"))
         self.assertRegex(fcall(self.rig, "deja_limit_status", "tenant:a"), r"tokens/min: 0 of 1,000\n +budget/day: 1 of 5")
-        fcall(self.rig, "deja_limit_reset", "tenant:a", "MONEY")
+        self.assertEqual(fcall(self.rig, "deja_limit_reset", "tenant:a", "MONEY"), "tenant:a is empty")
+        self.assertEqual(fcall(self.rig, "deja_limit_reset", "tenant:a"), "tenant:a was empty")
         self.assertIn("budget/day: 0 of 5", fcall(self.rig, "deja_limit_status", "tenant:a"))
         self.assertIn("deja_limit_status", cli(self.rig, "FCALL", "deja_help", "0"))
 
