@@ -222,7 +222,8 @@ static void on_answer(void *arg, enum err code, int status, struct str body)
     struct batches *b = l->task.b;
     struct str id = http_local_header(l->http, "x-request-id"),
                after = http_local_header(l->http, "retry-after");
-    l->hopeless = str_eqz(http_local_header(l->http, "x-should-retry"), "false");
+    l->hopeless = !after.n && /* a budget's time comes */
+                  str_eqz(http_local_header(l->http, "x-should-retry"), "false");
     l->status = code == OK || code == ERR_TOO_LARGE ? status : 0;
     snprintf(l->request_id, sizeof l->request_id, STR_FMT, STR_ARG(id));
     snprintf(l->delay, sizeof l->delay, STR_FMT, STR_ARG(after));

@@ -80,12 +80,11 @@ void limit_tell_hit(struct exchange *x)
     set_view(x, &v, &names_of(x)[1]);
 }
 
-static void set_retry(struct exchange *x, int64_t retry_ms)
+/* SDKs heed x-should-retry: asking again is of no use, ever or (money) before the day or the month is over. */
+static void set_retry(struct exchange *x, int64_t retry_ms, bool money)
 {
-    if (retry_ms < 0) { /* asking again is no use; SDKs heed this */
-        http_set_header(x->r, "x-should-retry", STR("false"));
-        return;
-    }
+    if (retry_ms < 0 || money) http_set_header(x->r, "x-should-retry", STR("false"));
+    if (retry_ms < 0) return;
     http_set_headerf(x->r, "Retry-After", "%lld", (long long)(retry_ms + 999) / 1000);
     http_set_headerf(x->r, "retry-after-ms", "%lld", (long long)retry_ms);
 }
@@ -121,7 +120,7 @@ void limit_refuse(struct exchange *x, const struct limit_claim *c, const struct 
     refusal(&e, c, v);
     x->out.cache = ""; /* the cache was not asked, and counts no request of it */
     outcome_reason(&x->out, reasons[v->kind]);
-    set_retry(x, v->retry_ms);
+    set_retry(x, v->retry_ms, v->kind >= LIMIT_BUDGET_DAY);
     reply_refusal(x, &e);
 }
 

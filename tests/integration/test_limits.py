@@ -269,6 +269,7 @@ class Limits(unittest.TestCase):
         h, error = self.refusal(self.ask("dear", model="priced", max_tokens=92), "budget per day: limit 100, used 5.5, requested ")
         self.assertEqual((error["type"], error["code"]), ("insufficient_quota", "insufficient_quota"))
         self.assertTrue(0 < int(h["retry-after"]) <= 86400)
+        self.assertEqual(h["x-should-retry"], "false")
         self.assertEqual(self.ask("other model", max_tokens=92)[0], 200)    # costs nothing
 
     def test_a_change_is_in_force_on_both_gateways_within_a_second(self):
