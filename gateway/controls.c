@@ -125,6 +125,15 @@ enum err controls_feed(struct controls *c, struct str name, struct str value,
     return OK;
 }
 
+enum err controls_priority(bool *batch, struct str value, struct openai_error *e)
+{
+    value = str_trim(value);
+    *batch = str_ieq(value, STR("batch"));
+    return *batch || !value.n || str_ieq(value, STR("online"))
+               ? OK
+               : refuse(e, "x-deja-priority", "expected batch or online");
+}
+
 enum err controls_from_body(struct controls *c, const struct openai_request *r,
                             struct openai_error *e)
 {

@@ -23,6 +23,8 @@ void controls_init(struct controls *c);
 /* One request header. Others than those it knows are ignored. ERR_INVALID: *e says which header and what it may be. */
 MUST enum err controls_feed(struct controls *c, struct str name, struct str value,
                             struct openai_error *e);
+/* The value of x-deja-priority, empty where it is absent. ERR_INVALID as above. */
+MUST enum err controls_priority(bool *batch, struct str value, struct openai_error *e);
 /* Adds what the body's "cache" member said. ERR_INVALID for a namespace that is none. */
 MUST enum err controls_from_body(struct controls *c, const struct openai_request *r,
                                  struct openai_error *e);

@@ -53,6 +53,17 @@ class Queue(unittest.TestCase):
         self.assertGreater(waits[3], 300)
         self.assertEqual(self.metric("deja_queue_working"), 0)
 
+    def test_a_priority_that_is_none_is_refused_by_name(self):
+        self.start(1)
+        for path, body in (("/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "x"}]}),
+                           ("/v1/embeddings", {"model": "m", "input": "x"}), ("/v1/moderations", {"input": "x"})):
+            s, _, raw = call(self.rig.port, "POST", path, body, {"x-deja-priority": "high"})
+            e = json.loads(raw)["error"]
+            self.assertEqual((s, e["param"], e["message"]),
+                             (400, "x-deja-priority", "header x-deja-priority: expected batch or online"), path)
+        for said in ({"x-deja-priority": " Batch"}, {"x-deja-priority": "online"}, {"x-deja-priority": ""}, {"x-priority": "u=1"}):
+            self.assertEqual(self.ask(unique(), said)[0], 200, said)
+
     def test_who_waits_too_long_is_refused_without_any_work(self):
         self.start(1, "--queue-wait-ms", "200")
         with concurrent.futures.ThreadPoolExecutor(3) as pool:

@@ -80,6 +80,20 @@ TEST(own_headers_are_read_and_bad_values_name_the_header)
     }
 }
 
+TEST(priority_is_batch_or_online_or_nothing)
+{
+    struct openai_error e = {0};
+    bool batch = false;
+    CHECK_INT(controls_priority(&batch, STR(" BATCH "), &e), OK);
+    CHECK(batch);
+    CHECK_INT(controls_priority(&batch, STR("online"), &e), OK);
+    CHECK(!batch);
+    CHECK_INT(controls_priority(&batch, STR(""), &e), OK);
+    CHECK(!batch);
+    CHECK_INT(controls_priority(&batch, STR("high"), &e), ERR_INVALID);
+    CHECK(e.status == 400 && !strcmp(e.param, "x-deja-priority"));
+}
+
 TEST(tags_are_kept_trimmed_and_threshold_keeps_the_highest)
 {
     struct controls c;
