@@ -127,15 +127,16 @@ void log_json(const char *room, const char *members)
     put(line, n);
 }
 
-int log_site_open(struct log_site *site, unsigned *held)
+int log_site_open(struct log_site *site, unsigned every_ms, unsigned *held)
 {
     unsigned long long now = clock_ms(), last = atomic_load(&site->last_ms);
-    if (last && now - last < 1000) {
+    if (last && now - last < every_ms) {
         atomic_fetch_add(&site->held, 1);
         return 0;
     }
     if (!atomic_compare_exchange_strong(&site->last_ms, &last, now ? now : 1)) return 0;
-    *held = atomic_exchange(&site->held, 0);
+    unsigned n = atomic_exchange(&site->held, 0);
+    if (held) *held = n;
     return 1;
 }
 

@@ -35,7 +35,7 @@ void log_json(const char *room, const char *members);
     do {                                                                                           \
         static struct log_site site_;                                                              \
         unsigned held_;                                                                            \
-        if (log_site_open(&site_, &held_)) {                                                       \
+        if (log_site_open(&site_, 1000, &held_)) {                                                 \
             if (held_) log_line(level, room, "(%u like the next were held back)", held_);          \
             log_line(level, room, __VA_ARGS__);                                                    \
         }                                                                                          \
@@ -44,7 +44,8 @@ struct log_site {
     _Atomic unsigned long long last_ms;
     _Atomic unsigned held;
 };
-int log_site_open(struct log_site *site, unsigned *held);
+/* May a line be written here, every_ms after the last one? *held, which may be NULL: how many were not, since. last_ms = 0 begins anew. */
+int log_site_open(struct log_site *site, unsigned every_ms, unsigned *held);
 
 /* Lines dropped so far because stderr had no room. */
 unsigned long long log_lines_dropped(void);

@@ -25,8 +25,8 @@ enum {
     INTERNAL_MAX = 4 /* PINGs beyond pending_max */
 };
 
-/* That Redis is away; 0 = it is not. One for all links of a process, which are lost together. */
-static redis_told away_told;
+/* That Redis is away. One for all links of a process, which are lost together. */
+static struct log_site away;
 
 struct pending {
     redis_callback *cb; /* NULL: nobody listens */
@@ -292,7 +292,7 @@ static void on_open(void *arg)
     r->broken = false;
     r->attempts = r->failures_in_row = 0;
     r->last_reply_ms = clock_ms();
-    away_told = 0;
+    away.last_ms = 0;
     log_info("redis", "connected");
     if (r->library_late) load_library(r);
     loop_timer_arm(r->heartbeat_timer, (uint64_t)r->o.heartbeat_ms);
@@ -342,7 +342,7 @@ static void try_later(struct redis *r)
 /* Gives the connection up (or learns that it is gone) and plans the next one. */
 static void lose(struct redis *r, const char *why)
 {
-    if (redis_tell_now(&away_told)) /* at the start, then once a minute */
+    if (log_site_open(&away, REDIS_TELL_AGAIN_MS, NULL))
         log_warn("redis", "connection lost: %s", why);
     redis_conn_close(r->conn);
     r->conn = NULL;

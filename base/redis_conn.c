@@ -13,14 +13,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/http_client_dial.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/redis_reader.h"
 
 enum {
-    TELL_AGAIN_MS = 60000,
     OUTPUT_MAX = 64 << 20,
     REPLY_BYTES_MAX = 256 << 20,
     ELEMENTS_MAX = 1 << 20,
@@ -103,18 +101,11 @@ static void send_greetings(struct redis_conn *c)
     greet(c, GREET_PING, 1, (struct str[]){STR("PING")});
 }
 
-bool redis_tell_now(redis_told *told_ms)
-{
-    uint64_t now = clock_ms(), last = atomic_load(told_ms);
-    if (last && now - last < TELL_AGAIN_MS) return false;
-    return atomic_compare_exchange_strong(told_ms, &last, now ? now : 1);
-}
-
 /* Redis reads its data yet: the library goes with the next connection. */
 static void tell_loading(const char *why)
 {
-    static redis_told told;
-    if (redis_tell_now(&told)) log_info("redis", "%s", why);
+    static struct log_site told;
+    if (log_site_open(&told, REDIS_TELL_AGAIN_MS, NULL)) log_info("redis", "%s", why);
 }
 
 static void take_greeting(struct redis_conn *c, const struct redis_reply *reply)

@@ -2,8 +2,6 @@
  * knows no deadlines of commands and does not reconnect: redis.c and redis_tail.c do. Threading: the loop's thread. */
 #ifndef DEJA_BASE_REDIS_CONN_H
 #define DEJA_BASE_REDIS_CONN_H
-#include <stdatomic.h>
-
 #include "base/redis.h"
 
 struct redis_address { /* what a URL says */
@@ -41,8 +39,8 @@ MUST enum err redis_conn_send(struct redis_conn *c, int argc, const struct str *
 void redis_conn_close(
     struct redis_conn *c); /* no callback follows; may be called in one; NULL is fine */
 
-/* For lines about what is tried again several times a second: true the first time (*told is 0), then at most once a minute. Any thread. */
-typedef _Atomic uint64_t redis_told;
-bool redis_tell_now(redis_told *told_ms);
+enum {
+    REDIS_TELL_AGAIN_MS = 60000
+}; /* lines about what is tried several times a second: at the start, then so often */
 
 #endif

@@ -238,8 +238,9 @@ static void try_later(struct redis_tail *t)
 static void on_closed(void *arg, const char *why)
 {
     struct redis_tail *t = arg;
-    static redis_told told; /* tails of a process are lost together, and try again often */
-    if (redis_tell_now(&told)) log_warn("redis", "tail: connection lost: %s", why);
+    static struct log_site told; /* tails of a process are lost together */
+    if (log_site_open(&told, REDIS_TELL_AGAIN_MS, NULL))
+        log_warn("redis", "tail: connection lost: %s", why);
     t->conn = NULL;
     try_later(t);
 }

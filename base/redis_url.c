@@ -4,13 +4,6 @@
 
 #include "base/redis_conn.h"
 
-static int hex(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if ((c | 32) >= 'a' && (c | 32) <= 'f') return (c | 32) - 'a' + 10;
-    return -1;
-}
-
 /* Copies s with %XX undone. False: does not fit, a bad escape, or a NUL. */
 static bool unescape(struct str s, char *out, size_t cap)
 {
@@ -18,9 +11,9 @@ static bool unescape(struct str s, char *out, size_t cap)
     for (size_t i = 0; i < s.n; i++) {
         char c = s.p[i];
         if (c == '%') {
-            int high = i + 2 < s.n ? hex(s.p[i + 1]) : -1, low = i + 2 < s.n ? hex(s.p[i + 2]) : -1;
-            if (high < 0 || low < 0) return false;
-            c = (char)(high << 4 | low);
+            int byte = str_percent(s, i);
+            if (byte < 0) return false;
+            c = (char)byte;
             i += 2;
         }
         if (!c || n + 1 >= cap) return false;

@@ -53,6 +53,14 @@ bool str_next(struct str *s, char sep, struct str *head)
     return true;
 }
 
+bool str_lists(struct str list, char sep, struct str item)
+{
+    struct str part;
+    while (str_next(&list, sep, &part))
+        if (str_eq(part, item)) return true;
+    return false;
+}
+
 enum { DISTANCE_BYTES_MAX = 64 };
 
 static char name_fold(char c)
@@ -100,6 +108,13 @@ int hex_value(char c)
     if (c >= '0' && c <= '9') return c - '0';
     c |= 0x20;
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+int str_percent(struct str s, size_t i)
+{
+    if (i + 2 >= s.n || s.p[i] != '%') return -1;
+    int high = hex_value(s.p[i + 1]), low = hex_value(s.p[i + 2]);
+    return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
 struct str str_u64(uint64_t v, char digits[STR_U64_BYTES])

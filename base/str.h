@@ -55,6 +55,8 @@ static inline ptrdiff_t str_find_char(struct str s, char c)
 }
 /* Cuts at the first sep: *head gets what is before it, *s what follows. False when s was empty. */
 bool str_next(struct str *s, char sep, struct str *head);
+/* Is item, as it stands, one of those between the seps of list? */
+bool str_lists(struct str list, char sep, struct str item);
 /* Letters to insert, drop or change to get from a to b (Levenshtein; ASCII case ignored, '-' and '_' are one), for "did you mean".
  * Texts over 64 bytes are 64 away from everything. */
 int str_distance(struct str a, struct str b);
@@ -62,6 +64,8 @@ int str_distance(struct str a, struct str b);
 MUST enum err str_to_i64(struct str s, int64_t min, int64_t max, int64_t *out);
 /* A hexadecimal digit's value, or -1. */
 int hex_value(char c);
+/* The byte that %XX at s.p[i] stands for (RFC 3986, 2.1), or -1 where there is no such three. */
+int str_percent(struct str s, size_t i);
 /* v in decimal, within digits; many times as fast as printf. */
 enum { STR_U64_BYTES = 20 };
 struct str str_u64(uint64_t v, char digits[STR_U64_BYTES]);

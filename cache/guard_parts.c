@@ -275,11 +275,8 @@ bool guard_modal_order_differs(struct comparison *c)
 /* One letter more, less or other, or two that changed places. */
 static bool one_slip_apart(struct str a, struct str b)
 {
-    size_t head = 0, tail = 0;
-    while (head < a.n && head < b.n && a.p[head] == b.p[head])
-        head++;
-    while (tail < a.n - head && tail < b.n - head && a.p[a.n - 1 - tail] == b.p[b.n - 1 - tail])
-        tail++;
+    size_t head, tail;
+    guard_shared_ends(a, b, &head, &tail);
     size_t x = a.n - head - tail, y = b.n - head - tail;
     return (x <= 1 && y <= 1) ||
            (x == 2 && y == 2 && a.p[head] == b.p[head + 1] && a.p[head + 1] == b.p[head]);

@@ -93,6 +93,17 @@ size_t guard_stems(struct guard_text *t, struct str w, struct str out[GUARD_STEM
     return n;
 }
 
+void guard_shared_ends(struct str a, struct str b, size_t *head, size_t *tail)
+{
+    size_t n = a.n < b.n ? a.n : b.n, h = 0, t = 0;
+    while (h < n && a.p[h] == b.p[h])
+        h++;
+    while (t < n - h && a.p[a.n - 1 - t] == b.p[b.n - 1 - t])
+        t++;
+    *head = h;
+    *tail = t;
+}
+
 /* Longest common prefix and suffix leave what was edited. Allowed: two neighbours swapped, a letter doubled or single that was the
  * other way round, one letter missing or too many inside, one vowel for another
  * inside, behind the first three letters (pre-, pro-, per- are words of their own). */
@@ -104,11 +115,8 @@ bool guard_typo(struct str a, struct str b)
         b = swap;
     }
     if (a.n < 5 || b.n < 6 || b.n - a.n > 1 || a.p[0] != b.p[0]) return false;
-    size_t head = 0, tail = 0;
-    while (head < a.n && a.p[head] == b.p[head])
-        head++;
-    while (tail < a.n - head && a.p[a.n - 1 - tail] == b.p[b.n - 1 - tail])
-        tail++;
+    size_t head, tail;
+    guard_shared_ends(a, b, &head, &tail);
     size_t da = a.n - head - tail, db = b.n - head - tail;
     if (head < 2) return false;
     if (da == 0 && db == 1) {

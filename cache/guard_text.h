@@ -131,5 +131,7 @@ size_t guard_stems(struct guard_text *t, struct str word, struct str out[GUARD_S
 bool guard_is_participle(struct str word);
 /* May one be a slip of the keyboard for the other? (Lengths, first letter, shape of the edit; not whether the words exist.) */
 bool guard_typo(struct str a, struct str b);
+/* Bytes that both begin and, behind those, end with. */
+void guard_shared_ends(struct str a, struct str b, size_t *head, size_t *tail);
 
 #endif

@@ -4,11 +4,8 @@
 /* One letter more, less or other, the first one equal: wider than guard_typo, for here it only refuses. */
 static bool nearly(struct str a, struct str b)
 {
-    size_t head = 0, tail = 0;
-    while (head < a.n && head < b.n && a.p[head] == b.p[head])
-        head++;
-    while (tail < a.n - head && tail < b.n - head && a.p[a.n - 1 - tail] == b.p[b.n - 1 - tail])
-        tail++;
+    size_t head, tail;
+    guard_shared_ends(a, b, &head, &tail);
     return head && a.n - head - tail <= 1 && b.n - head - tail <= 1;
 }
 

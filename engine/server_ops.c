@@ -56,23 +56,13 @@ static void write_models(const struct server *s, struct buf *b)
     buf_z(b, "]}");
 }
 
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 /* A name as it stands in a path: %XX is a byte, anything else stands for itself. */
 static struct str decode_name(struct str written, struct buf *out)
 {
     for (size_t i = 0; i < written.n; i++) {
-        int hi = i + 2 < written.n ? hex_digit(written.p[i + 1]) : -1,
-            lo = hi >= 0 ? hex_digit(written.p[i + 2]) : -1;
-        bool coded = written.p[i] == '%' && lo >= 0;
-        buf_char(out, coded ? (char)(hi * 16 + lo) : written.p[i]);
-        if (coded) i += 2;
+        int byte = str_percent(written, i);
+        buf_char(out, byte >= 0 ? (char)byte : written.p[i]);
+        if (byte >= 0) i += 2;
     }
     return buf_view(out);
 }

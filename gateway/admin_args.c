@@ -337,10 +337,9 @@ static bool decode(struct str s, struct buf *out)
     for (size_t i = 0; i < s.n; i++) {
         char c = s.p[i] == '+' ? ' ' : s.p[i];
         if (c == '%') {
-            int high = i + 2 < s.n ? hex_value(s.p[i + 1]) : -1,
-                low = high >= 0 ? hex_value(s.p[i + 2]) : -1;
-            if (low < 0) return false;
-            c = (char)(high * 16 + low);
+            int byte = str_percent(s, i);
+            if (byte < 0) return false;
+            c = (char)byte;
             i += 2;
         }
         if (!c) return false;

@@ -15,11 +15,8 @@ enum {
 /* names: those written so far, a line each. */
 static void add(struct buf *names, struct str name)
 {
-    struct str lines = buf_view(names), line;
     name = str_trim(name);
-    if (!name.n || str_eqz(name, "*")) return;
-    while (str_next(&lines, '\n', &line))
-        if (str_eq(line, name)) return;
+    if (!name.n || str_eqz(name, "*") || str_lists(buf_view(names), '\n', name)) return;
     buf_str(names, name);
     buf_char(names, '\n');
 }

@@ -94,10 +94,9 @@ static struct str plain_path(struct str path, char out[PLAIN_BYTES])
     if (path.n > 1 && path.p[path.n - 1] == '/') path.n--;
     if (path.n > PLAIN_BYTES) return path;
     for (size_t i = 0; i < path.n; i++) {
-        int high = i + 2 < path.n && path.p[i] == '%' ? hex_value(path.p[i + 1]) : -1,
-            low = high >= 0 ? hex_value(path.p[i + 2]) : -1;
-        char c = low >= 0 ? (char)(16 * high + low) : path.p[i];
-        bool escaped = low >= 0 && (isalnum((unsigned char)c) || c == '-' || c == '_' || c == '~');
+        int byte = str_percent(path, i);
+        char c = (char)byte;
+        bool escaped = byte >= 0 && (isalnum((unsigned char)c) || c == '-' || c == '_' || c == '~');
         out[n++] = escaped ? c : path.p[i];
         if (escaped) i += 2;
     }

@@ -19,10 +19,7 @@ struct found {
 static void look_at(void *arg, struct str model)
 {
     struct found *f = arg;
-    struct str lines = buf_view(f->names), line;
-    if (upstreams_serve(f->upstreams, model)) return;
-    while (str_next(&lines, '\n', &line))
-        if (str_eq(line, model)) return;
+    if (upstreams_serve(f->upstreams, model) || str_lists(buf_view(f->names), '\n', model)) return;
     buf_str(f->names, model);
     buf_char(f->names, '\n');
 }

@@ -7,14 +7,6 @@
 #include "gateway/route_score.h"
 #include "gateway/upstreams_internal.h"
 
-static bool engine_lists(const struct upstream *t, struct str model)
-{
-    struct str lines = buf_view(&t->models), line;
-    while (str_next(&lines, '\n', &line))
-        if (str_eq(line, model)) return true;
-    return false;
-}
-
 /* Engines beside other upstreams: each takes what is its own. */
 static bool is_mixed(const struct upstreams *u)
 {
@@ -27,7 +19,7 @@ static bool is_mixed(const struct upstreams *u)
 static enum spec_serves serves(const struct upstream *t, struct str model, bool mixed)
 {
     struct str name;
-    if (t->engine && model.n && engine_lists(t, model)) return SPEC_NAMED;
+    if (t->engine && model.n && str_lists(buf_view(&t->models), '\n', model)) return SPEC_NAMED;
     if (t->engine && mixed) return SPEC_NOT; /* also of no model */
     return upstream_spec_serves(&t->spec, model, &name);
 }

@@ -22,33 +22,25 @@ KIND_SAME_SERVED_MIN = 138  # of 165
 
 
 class Figures(unittest.TestCase):
-    def test_no_pair_that_differs_is_served_and_most_of_the_same_are(self):
+    def told(self, name):
         path = model(E5)
         if not path:
             self.skipTest("no embedding model in the model cache (./dev models e5)")
-        r = run("eval", os.path.join(DATA, "semantic_pairs.jsonl"), "--embed", path, "--json", timeout=300)
+        r = run("eval", os.path.join(DATA, name), "--embed", path, "--json", timeout=300)
         self.assertEqual(r.returncode, 0, r.stdout)
-        told = json.loads(r.stdout.strip().splitlines()[-1])
+        return json.loads(r.stdout.strip().splitlines()[-1])
+
+    def test_no_pair_that_differs_is_served_and_most_of_the_same_are(self):
+        told = self.told("semantic_pairs.jsonl")
         self.assertEqual((told["differ"]["hits"], told["differ"]["n"]), (0, 156), told)
         self.assertGreaterEqual(told["same"]["hits"], SAME_SERVED_MIN, told["same"])
 
     def test_none_of_the_hard_pairs_is_served(self):
-        path = model(E5)
-        if not path:
-            self.skipTest("no embedding model in the model cache (./dev models e5)")
-        r = run("eval", os.path.join(DATA, "hard_pairs.jsonl"), "--embed", path, "--json", timeout=300)
-        self.assertEqual(r.returncode, 0, r.stdout)
-        told = json.loads(r.stdout.strip().splitlines()[-1])
+        told = self.told("hard_pairs.jsonl")
         self.assertEqual((told["differ"]["hits"], told["differ"]["n"]), (0, 202), told)
 
-
     def test_words_of_grammar_that_make_another_question_are_seen(self):
-        path = model(E5)
-        if not path:
-            self.skipTest("no embedding model in the model cache (./dev models e5)")
-        r = run("eval", os.path.join(DATA, "kind_pairs.jsonl"), "--embed", path, "--json", timeout=300)
-        self.assertEqual(r.returncode, 0, r.stdout)
-        told = json.loads(r.stdout.strip().splitlines()[-1])
+        told = self.told("kind_pairs.jsonl")
         self.assertEqual((told["differ"]["hits"], told["differ"]["n"]), (0, 333), told)
         self.assertGreaterEqual(told["same"]["hits"], KIND_SAME_SERVED_MIN, told["same"])
 

@@ -145,4 +145,16 @@ TEST(touched_memory_is_there_and_keeps_what_it_holds)
     mem_free_huge(p, N);
 }
 
+TEST(escapes_and_lists_are_read_as_they_stand)
+{
+    CHECK_INT(str_percent(STR("a%2Fb"), 1), '/');
+    CHECK_INT(str_percent(STR("%fF"), 0), 255);
+    CHECK_INT(str_percent(STR("a%2Fb"), 0), -1);
+    CHECK_INT(str_percent(STR("%2"), 0), -1);
+    CHECK_INT(str_percent(STR("%2g"), 0), -1);
+    CHECK_INT(str_percent(STR(""), 0), -1);
+    CHECK(str_lists(STR("a\nbc\n"), '\n', STR("bc")) && str_lists(STR("bc"), ',', STR("bc")));
+    CHECK(!str_lists(STR("a,bcd"), ',', STR("bc")) && !str_lists(STR(""), ',', STR("")));
+}
+
 TEST_MAIN()
